@@ -54,23 +54,20 @@ def open_weights(
     those whose names begin with one of `without`."""
     path = run.directory / run_directory.WEIGHTS_NAME
     source = safetensors_files.SafetensorsFile(path)
-    num_layers = weights.count_layers(source.layouts, r"encoder/layer_(\d+)/")
-    weights.check_num_layers(num_layers, run.bert_config, path=path)
-    names = [
-        name
-        for name in weight_shapes.all_shapes(run.bert_config, run.task)
+    layer = r"encoder/layer_(\d+)/"
+    weights.check_num_layers(source.shapes, layer, run.bert_config, path)
+    rows = [
+        weights.Row(name, name, shape, shape)
+        for name, shape in weight_shapes.all_shapes(run.bert_config, run.task).items()
         if name.startswith(parts)
     ]
-    if missing := [name for name in names if name not in source.layouts]:
+    if missing := [row.ours for row in rows if row.ours not in source.shapes]:
         raise InputError(
             f"{path}: not the weights of this model: no {', '.join(missing[:3])}"
         )
+    rows = [row for row in rows if not row.ours.startswith(without)]
     return weights.open_arrays(
-        source,
-        [weights.Row(name, name) for name in names if not name.startswith(without)],
-        run.bert_config,
-        run.task,
-        path=f"{path}: not the weights of this model",
+        source, rows, path=f"{path}: not the weights of this model"
     )
 
 

@@ -147,50 +147,40 @@ def restore_state(
     return facts
 
 
+@dataclasses.dataclass(eq=False)
 class CheckpointDirectory:
     """The numbered checkpoints of a run; the newest and the best few are kept, the same
-    ones in an interrupted and resumed run as in an uninterrupted one.
+    ones in an interrupted and resumed run as in an uninterrupted one."""
 
-    Args:
-        keep: number of the newest to keep, at least 1. Interim ones do not count and do
-            not stay, unless one is the newest of all.
-        keep_best: number of the lowest scores to keep as well.
-        always: steps whose checkpoints are kept in any case.
-        is_chief: whether this is the one process that writes and deletes.
-        owner: owner of the run directory, checked before each write or deletion.
-        writer: with one thread, which writes while the caller goes on; `None`: the
-            caller waits. Shutting the writer down waits for pending writes.
-        before_writing: called before a checkpoint or a score is written, to write what
-            a resumed run could not make again.
-    """
+    directory: dataclasses.InitVar[str | Path]
+    _: dataclasses.KW_ONLY
+    keep: int
+    """Number of the newest to keep, at least 1. Interim ones do not count and do not
+    stay, unless one is the newest of all."""
+    keep_best: int = 0
+    """Number of the lowest scores to keep as well."""
+    always: Collection[int] = ()
+    """Steps whose checkpoints are kept in any case."""
+    is_chief: bool = True
+    """Whether this is the one process that writes and deletes."""
+    owner: ownership.Owner | None = None
+    """Owner of the run directory, checked before each write or deletion."""
+    writer: futures.Executor | None = None
+    """With one thread, which writes while the caller goes on; `None`: the caller waits.
+    Shutting the writer down waits for pending writes."""
+    before_writing: Callable[[], None] = lambda: None
+    """Called before a checkpoint or a score is written, to write what a resumed run
+    could not make again."""
+    step: int = dataclasses.field(default=0, init=False)
+    """Steps of the state that was saved or restored last."""
 
-    def __init__(
-        self,
-        directory: str | Path,
-        *,
-        keep: int,
-        keep_best: int = 0,
-        always: Collection[int] = (),
-        is_chief: bool = True,
-        owner: ownership.Owner | None = None,
-        writer: futures.Executor | None = None,
-        before_writing: Callable[[], None] = lambda: None,
-    ):
-        self._before_writing = before_writing
-        self._owner = owner
-        self._writer = writer
-        self._unwritten: list[futures.Future] = []
+    def __post_init__(self, directory: str | Path):
         self._directory = files.path(directory)
-        self._keep = keep
-        self._keep_best = keep_best
-        self._always = always
-        self._is_chief = is_chief
+        self._unwritten: list[futures.Future] = []
         self._facts: dict[int, Facts] = {}
-        self.step = 0
-        """Steps of the state that was saved or restored last."""
         self._unreadable: list[int] = []
         self._scores_since = 0
-        if is_chief:
+        if self.is_chief:
             self._directory.mkdir(parents=True, exist_ok=True)
 
     def paths(self) -> list[Path]:
@@ -229,7 +219,7 @@ class CheckpointDirectory:
 
         # Another dict, because the writer may be reading this one.
         self._scores = self._scores | {step: None if math.isnan(score) else score}
-        if self._is_chief:
+        if self.is_chief:
             self._write_soon(write_scores)
 
     def check(self) -> None:
@@ -243,15 +233,15 @@ class CheckpointDirectory:
 
     def _write_soon(self, write: Callable[[], None]) -> None:
         def write_as_owner() -> None:
-            if self._owner is not None:
-                self._owner.check()
-            self._before_writing()
+            if self.owner is not None:
+                self.owner.check()
+            self.before_writing()
             write()
 
-        if self._writer is None:
+        if self.writer is None:
             write_as_owner()
         else:
-            self._unwritten.append(self._writer.submit(write_as_owner))
+            self._unwritten.append(self.writer.submit(write_as_owner))
 
     def save(
         self,
@@ -266,10 +256,10 @@ class CheckpointDirectory:
         # One copy of the state in memory is enough.
         self.wait()
         self.step = step
-        if not self._is_chief:
+        if not self.is_chief:
             return self._path(step)
         facts = Facts(step=step, scores_since=self._scores_since, is_interim=is_interim)
-        values = variables if self._writer is None else copy_of(variables)
+        values = variables if self.writer is None else copy_of(variables)
 
         def write() -> None:
             # Left by killed writers: the only writer is here, and not writing.
@@ -288,8 +278,8 @@ class CheckpointDirectory:
                 )
             save_state(self._path(step), values, facts=facts)
             self._facts[step] = facts
-            if self._owner is not None:
-                self._owner.check()
+            if self.owner is not None:
+                self.owner.check()
             self._delete_old(step)
 
         self._write_soon(write)
@@ -326,7 +316,7 @@ class CheckpointDirectory:
             self._unreadable = [*damaged]
             # Later ones belong to checkpoints that are damaged.
             self._scores = {k: v for k, v in self._scores.items() if k <= step}
-            if self._is_chief:
+            if self.is_chief:
                 # The writer may have been killed before deleting them.
                 self._delete_old(step)
             return step
@@ -367,7 +357,7 @@ class CheckpointDirectory:
                     _, self._facts[step] = open_state(self._path(step))
             except safetensors_files.DamagedFile as error:
                 logger.warning("%s", error)
-                if self._is_chief:
+                if self.is_chief:
                     self.set_aside(step)
                 continue
             facts_by_step[step] = self._facts[step]
@@ -400,7 +390,7 @@ class CheckpointDirectory:
     def _delete_old(self, step: int) -> None:
         facts = self._facts_up_to(step)
         due = sorted(step for step, fact in facts.items() if not fact.is_interim)
-        best = [*self._comparable(facts)][: self._keep_best]
-        stay = {max(facts), *due[-self._keep :], *best, *self._always}
+        best = [*self._comparable(facts)][: self.keep_best]
+        stay = {max(facts), *due[-self.keep :], *best, *self.always}
         for old in facts.keys() - stay:
             self._path(old).unlink()

@@ -9,7 +9,7 @@ import dataclasses
 import logging
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -23,20 +23,18 @@ from bert_keras.model import encoder, weight_shapes
 
 logger = logging.getLogger(__name__)
 
-Layout = Literal["as_is", "transposed", "heads_out", "heads_in"]
-"""Difference between their array and ours: none; reversed axes; the last or the first
-axis split into `(num_attention_heads, size_per_head)`."""
-
 FUSED, APART = "query_key_value", weight_shapes.APART
 """Parts of names: one weight of the network is three by our names."""
 
 
 class Row(NamedTuple):
-    """One weight, or, with `{i}` in both names, one weight of every layer."""
+    """One weight: its name here and in a file, and its shapes."""
 
     ours: str
     theirs: str
-    layout: Layout = "as_is"
+    shape: tuple[int, ...]
+    their_shape: tuple[int, ...]
+    is_transposed: bool = False
 
 
 VARIABLES = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")}
@@ -46,7 +44,8 @@ VARIABLES = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")}
 def rows(
     names: Mapping[str, str],
     variables: Mapping[str, str],
-    num_hidden_layers: int,
+    bert_config: architecture.BertConfig,
+    task: tasks.Task,
     *,
     kernels: Literal["as_is", "transposed", "heads"] = "as_is",
 ) -> list[Row]:
@@ -57,28 +56,34 @@ def rows(
     layer. Their `kernels` are as ours, transposed, or with a separate axis for
     attention heads. `{i}` becomes the numbers of all layers, from 0.
     """
-    table = []
+    # 1. The weights of each layer.
+    pairs: dict[str, str] = {}
     for ours, theirs in names.items():
+        parts = ("gamma", "beta") if ours.endswith("layer_norm") else ("kernel", "bias")
         if ours.endswith(("_embeddings", "output_bias")):
-            table.append(Row(ours, theirs))
-            continue
-        # Layouts of the first and the second weight of a layer.
-        layouts: tuple[Layout, Layout] = ("as_is", "as_is")
-        is_norm = ours.endswith("layer_norm")
-        if kernels == "transposed" and not is_norm:
-            layouts = ("transposed", "as_is")
-        elif kernels == "heads" and ours.endswith(APART):
-            layouts = ("heads_out", "heads_out")
-        elif kernels == "heads" and ours.endswith("self_attention/output_dense"):
-            layouts = ("heads_in", "as_is")
-        names_of_two = ("gamma", "beta") if is_norm else ("kernel", "bias")
-        for name, layout in zip(names_of_two, layouts, strict=True):
-            table.append(Row(f"{ours}/{name}", theirs + variables[name], layout))
-    return [
-        Row(row.ours.format(i=index), row.theirs.format(i=index), row.layout)
-        for row in table
-        for index in (range(num_hidden_layers) if "{i}" in row.ours else (0,))
-    ]
+            pairs[ours] = theirs
+        else:
+            pairs |= {f"{ours}/{part}": theirs + variables[part] for part in parts}
+    # 2. Those of all layers of the encoder, and how their arrays differ from ours.
+    shapes = weight_shapes.all_shapes(bert_config, task)
+    num_heads = bert_config.num_attention_heads
+    heads = (num_heads, bert_config.hidden_size // num_heads)
+    table = []
+    for ours, theirs in pairs.items():
+        layer = ours.rpartition("/")[0]
+        is_transposed = kernels == "transposed" and layer in names
+        for index in range(bert_config.num_hidden_layers) if "{i}" in ours else (0,):
+            name = ours.format(i=index)
+            shape = their_shape = shapes[name]
+            if is_transposed:
+                their_shape = shape[::-1]
+            elif kernels == "heads" and layer.endswith(APART):
+                their_shape = (*shape[:-1], *heads)
+            elif kernels == "heads" and ours.endswith("attention/output_dense/kernel"):
+                their_shape = (*heads, *shape[1:])
+            row = Row(name, theirs.format(i=index), shape, their_shape, is_transposed)
+            table.append(row)
+    return table
 
 
 class Source(Protocol):
@@ -121,15 +126,13 @@ class Checkpoint:
         return tokenization.Tokenizer(self.vocabulary, do_lower_case=self.do_lower_case)
 
 
-def count_layers(names: Iterable[str], pattern: str) -> int:
-    """Counts the values of a pattern's group at the beginnings of names."""
-    matches = (re.match(pattern, name) for name in names)
-    return len({match[1] for match in matches if match})
-
-
 def check_num_layers(
-    num_layers: int, bert_config: architecture.BertConfig, *, path: Path
+    names: Iterable[str], pattern: str, bert_config: architecture.BertConfig, path: Path
 ) -> None:
+    """Checks that a pattern's group at the beginnings of names has as many values as
+    the configuration has layers."""
+    matches = (re.match(pattern, name) for name in names)
+    num_layers = len({match[1] for match in matches if match})
     if num_layers != bert_config.num_hidden_layers:
         raise InputError(
             f"{path}: has {num_layers} layers, but by the configuration next to it "
@@ -161,94 +164,43 @@ def part(arrays: Mapping[str, np.ndarray], names: Iterable[str]) -> Arrays:
     return Arrays(arrays.__getitem__, {name: name for name in names})
 
 
-def open_arrays(
-    source: Source,
-    rows: Iterable[Row],
-    bert_config: architecture.BertConfig,
-    task: tasks.Task,
-    *,
-    path: str | Path,
-) -> Arrays:
+def open_arrays(source: Source, rows: Iterable[Row], *, path: str | Path) -> Arrays:
     """Opens the tensors of a source under our names, to be read and converted one by
     one. Rows without a tensor are skipped."""
-    shapes, their_shapes = weight_shapes.all_shapes(bert_config, task), source.shapes
-    there = {row.ours: row for row in rows if row.theirs in their_shapes}
-    for name, row in there.items():
-        shape = tuple(their_shapes[row.theirs])
-        expected = their_shape(row, shapes[name], bert_config)
-        if shape != expected:
+    there = {row.ours: row for row in rows if row.theirs in source.shapes}
+    for row in there.values():
+        shape = tuple(source.shapes[row.theirs])
+        if shape != row.their_shape:
             raise InputError(
                 f"{path}: tensor {row.theirs!r} has the shape {shape}, but by the "
-                f"configuration next to it, it has {expected}: they do not belong "
-                "together"
+                f"configuration next to it, it has {row.their_shape}: they do not "
+                "belong together"
             )
 
     def read(row: Row) -> np.ndarray:
         array = np.asarray(source.read(row.theirs))
-        array = array.T if row.layout == "transposed" else array
-        return array.reshape(shapes[row.ours]).astype(np.float32, copy=False)
+        array = array.T if row.is_transposed else array
+        return array.reshape(row.shape).astype(np.float32, copy=False)
 
     return Arrays(read, there)
 
 
-def open_checkpoint(
-    source: Source,
-    rows: Collection[Row],
-    bert_config: architecture.BertConfig,
-    task: tasks.Task,
-    *,
-    path: str | Path,
-    tokenizer: tuple[tokenization.Vocabulary | None, bool | None],
-    why_unused: Callable[[str], str],
-    max_seq_length: int | None = None,
-) -> Checkpoint:
-    """Makes a checkpoint whose arrays are read from a source on demand.
-
-    Args:
-        path: of the source, for errors.
-        tokenizer: the vocabulary and `do_lower_case`.
-        why_unused: returns the reason why a tensor has no place in `rows`.
-    """
-    names = {row.theirs for row in rows}
-    vocabulary, do_lower_case = tokenizer
-    return Checkpoint(
-        bert_config=bert_config,
-        task=task,
-        arrays=open_arrays(source, rows, bert_config, task, path=path),
-        vocabulary=vocabulary,
-        do_lower_case=do_lower_case,
-        max_seq_length=max_seq_length,
-        unused={
-            name: why_unused(name) for name in sorted(source.shapes.keys() - names)
-        },
-    )
-
-
-def their_shape(
-    row: Row, shape: tuple[int, ...], bert_config: architecture.BertConfig
-) -> tuple[int, ...]:
-    num_heads = bert_config.num_attention_heads
-    per_head = (num_heads, bert_config.hidden_size // num_heads)
-    if row.layout == "transposed":
-        return shape[::-1]
-    if row.layout == "heads_out":
-        return (*shape[:-1], *per_head)
-    if row.layout == "heads_in":
-        return (*per_head, *shape[1:])
-    return shape
+def unused(
+    source: Source, rows: Iterable[Row], why: Callable[[str], str]
+) -> dict[str, str]:
+    """Returns the tensors of a source that are not in `rows`, and the reasons."""
+    names = source.shapes.keys() - {row.theirs for row in rows}
+    return {name: why(name) for name in sorted(names)}
 
 
 def write_rows(
-    rows: Iterable[Row],
-    arrays: Mapping[str, np.ndarray],
-    bert_config: architecture.BertConfig,
+    rows: Iterable[Row], arrays: Mapping[str, np.ndarray]
 ) -> Iterator[tuple[str, np.ndarray]]:
     for row in rows:
         if row.ours in arrays:
             array = arrays[row.ours]
-            shape = their_shape(row, array.shape, bert_config)
-            array = array.T if row.layout == "transposed" else array
-            yield row.theirs, array.reshape(shape)
+            array = array.T if row.is_transposed else array
+            yield row.theirs, array.reshape(row.their_shape)
 
 
 def left_out(

@@ -4,7 +4,7 @@ out of the file, and claims are checked against its size before memory is alloca
 import contextlib
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
@@ -48,25 +48,17 @@ class WeightsFile:
     def read(self, name: str) -> np.ndarray:
         with _errors_of(self._path):
             dataset = self._file[name]
-            if _is_bfloat16(dataset):
+            if dataset.dtype.kind == "f":
+                return dataset[()]
+            # HDF5 lacks the type: Keras writes two opaque bytes, and an attribute with
+            # the name.
+            is_opaque = dataset.dtype == np.dtype("V2")
+            if is_opaque and dataset.attrs.get("dtype") == "bfloat16":
                 return dataset[()].view(ml_dtypes.bfloat16)
-            return dataset[()]
-
-    def check_dtypes(self, names: Iterable[str]) -> None:
-        for name in names:
-            with _errors_of(self._path):
-                dataset = self._file[name]
-                is_float = dataset.dtype.kind == "f" or _is_bfloat16(dataset)
-            if not is_float:
-                raise InputError(
-                    f"{self._path}: {name} holds {dataset.dtype}, expected "
-                    "floating-point numbers; quantized models are not read"
-                )
-
-
-def _is_bfloat16(dataset: h5py.Dataset) -> bool:
-    # HDF5 lacks the type: Keras writes two opaque bytes and an attribute with the name.
-    return dataset.dtype == np.dtype("V2") and dataset.attrs.get("dtype") == "bfloat16"
+            raise InputError(
+                f"{self._path}: {name} holds {dataset.dtype}, expected floating-point "
+                "numbers; quantized models are not read"
+            )
 
 
 @contextlib.contextmanager

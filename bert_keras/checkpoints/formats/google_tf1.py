@@ -47,16 +47,15 @@ _KINDS: dict[str, tasks.TaskKind] = {
 """Kinds of task by a tensor of their head; the first that is there decides."""
 
 
-def _rows(
-    kind: tasks.TaskKind, bert_config: architecture.BertConfig
-) -> list[weights.Row]:
-    heads = registry.find(kind).names.heads.get("google", {})
+def _rows(bert_config: architecture.BertConfig, task: tasks.Task) -> list[weights.Row]:
+    heads = registry.find(task.kind).names.heads.get("google", {})
     outputs = {ours: name for ours, name in heads.items() if "classifier" in ours}
     others = {ours: name for ours, name in heads.items() if ours not in outputs}
-    num_layers = bert_config.num_hidden_layers
-    rows = weights.rows({**ENCODER, **others}, weights.VARIABLES, num_layers)
+    rows = weights.rows({**ENCODER, **others}, weights.VARIABLES, bert_config, task)
     variables = {"kernel": "_weights", "bias": "_bias"}
-    return rows + weights.rows(outputs, variables, num_layers, kernels="transposed")
+    return rows + weights.rows(
+        outputs, variables, bert_config, task, kernels="transposed"
+    )
 
 
 def recognizes(path: Path) -> bool:
@@ -80,8 +79,8 @@ def read(path: Path) -> weights.Checkpoint:
             "weights, not a BERT"
         )
     bert_config = companions.read_config(prefix.parent)
-    num_layers = weights.count_layers(names, r"bert/encoder/layer_(\d+)/")
-    weights.check_num_layers(num_layers, bert_config, path=prefix)
+    layer = r"bert/encoder/layer_(\d+)/"
+    weights.check_num_layers(names, layer, bert_config, prefix)
     sign = next((name for name in _KINDS if name in names), "")
     kind = _KINDS.get(sign, "encoder")
     num_labels, *_ = names.get("output_weights") or (1,)
@@ -99,14 +98,16 @@ def read(path: Path) -> weights.Checkpoint:
             return "a pre-training head, which the fine-tuned one replaces"
         return "a pre-training head without the masked-LM transform"
 
-    return weights.open_checkpoint(
-        bundle,
-        _rows(kind, bert_config),
-        bert_config,
-        registry.numbered_task(kind, num_labels),
-        path=prefix,
-        tokenizer=companions.read_tokenizer(prefix.parent),
-        why_unused=why_unused,
+    task = registry.numbered_task(kind, num_labels)
+    rows = _rows(bert_config, task)
+    vocabulary, do_lower_case = companions.read_tokenizer(prefix.parent)
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=task,
+        arrays=weights.open_arrays(bundle, rows, path=prefix),
+        vocabulary=vocabulary,
+        do_lower_case=do_lower_case,
+        unused=weights.unused(bundle, rows, why_unused),
     )
 
 
@@ -116,10 +117,9 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     A tagger and a scorer of endings become `output_weights`, as in scripts derived from
     the original; read back, they are a classification and a regression.
     """
-    kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
-    rows = _rows(kind, checkpoint.bert_config)
-    tensors = weights.write_rows(rows, checkpoint.arrays, checkpoint.bert_config)
-    tensor_bundle.write(directory / NAME, dict(tensors))
-    reason = f"not part of Google's checkpoints for {kind}"
+    rows = _rows(checkpoint.bert_config, checkpoint.task)
+    tensors = dict(weights.write_rows(rows, checkpoint.arrays))
+    tensor_bundle.write(directory / NAME, tensors)
+    reason = f"not part of Google's checkpoints for {checkpoint.task.kind}"
     return weights.left_out(checkpoint, rows, reason)

@@ -22,7 +22,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.core.settings.architecture import BertConfig
 from bert_keras.kinds import registry
-from bert_keras.model import weight_shapes
 
 logger = logging.getLogger(__name__)
 
@@ -71,11 +70,11 @@ def read(path: Path) -> weights.Checkpoint:
     # 2. Its sizes and its task.
     bert_config = hugging_face_config.read_bert_config(values, config_path)
     # Before making as many rows as the configuration claims.
-    num_layers = weights.count_layers(shapes, r"(?:bert\.)?encoder\.layer\.(\d+)\.")
-    weights.check_num_layers(num_layers, bert_config, path=source.path)
+    layer = r"(?:bert\.)?encoder\.layer\.(\d+)\."
+    weights.check_num_layers(shapes, layer, bert_config, source.path)
     task = hugging_face_config.read_task(values, architecture, shapes, config_path)
     # 3. The weights, under whatever names the file has for them.
-    rows, copies = _resolve(_rows(task.kind, bert_config), shapes)
+    rows, copies = _resolve(_rows(bert_config, task), shapes)
 
     def why_unused(name: str) -> str:
         if name in copies:
@@ -90,15 +89,14 @@ def read(path: Path) -> weights.Checkpoint:
     vocabulary, do_lower_case, longest = hugging_face_tokenizer.read(
         path, bert_config.max_position_embeddings
     )
-    checkpoint = weights.open_checkpoint(
-        source,
-        rows,
-        bert_config,
-        task,
-        path=source.path,
-        tokenizer=(vocabulary, do_lower_case),
-        why_unused=why_unused,
+    checkpoint = weights.Checkpoint(
+        bert_config=bert_config,
+        task=task,
+        arrays=weights.open_arrays(source, rows, path=source.path),
+        vocabulary=vocabulary,
+        do_lower_case=do_lower_case,
         max_seq_length=longest,
+        unused=weights.unused(source, rows, why_unused),
     )
     dtypes = source.dtypes([*(row.theirs for row in rows), *copies]) - {"float32"}
     if dtypes:
@@ -129,12 +127,12 @@ def _no_safetensors(path: Path, architecture: str) -> InputError:
     )
 
 
-def _rows(kind: tasks.TaskKind, bert_config: BertConfig) -> list[weights.Row]:
-    heads = registry.find(kind).names.heads.get("hugging_face", {})
+def _rows(bert_config: BertConfig, task: tasks.Task) -> list[weights.Row]:
+    heads = registry.find(task.kind).names.heads.get("hugging_face", {})
     variables = {"kernel": ".weight", "bias": ".bias"}
     variables |= {"gamma": ".weight", "beta": ".bias"}
-    num_layers, names = bert_config.num_hidden_layers, {**_ENCODER, **heads}
-    return weights.rows(names, variables, num_layers, kernels="transposed")
+    names = {**_ENCODER, **heads}
+    return weights.rows(names, variables, bert_config, task, kernels="transposed")
 
 
 def _resolve(
@@ -177,9 +175,9 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         "BertForTokenClassification": ("encoder/pooler/",),
         "BertForQuestionAnswering": ("encoder/pooler/",),
     }.get(architecture, ())
-    rows = _rows(checkpoint.task.kind, checkpoint.bert_config)
+    arrays, rows = checkpoint.arrays, _rows(checkpoint.bert_config, checkpoint.task)
     rows = [row for row in rows if not row.ours.startswith(no_place)]
-    if lacking := [row.ours for row in rows if row.ours not in checkpoint.arrays]:
+    if lacking := [row.ours for row in rows if row.ours not in arrays]:
         logger.warning(
             "%s: a %s has weights that the checkpoint lacks; transformers will "
             "initialize them: %s",
@@ -188,20 +186,15 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
             ", ".join(lacking),
         )
     hugging_face_tokenizer.write(checkpoint, directory)
-    bert_config = checkpoint.bert_config
-    our_shapes = weight_shapes.all_shapes(bert_config, checkpoint.task)
-    layouts = {
-        row.theirs: safetensors_files.Layout(
-            np.dtype(np.float32),
-            weights.their_shape(row, our_shapes[row.ours], bert_config),
-        )
-        for row in rows
-        if row.ours in checkpoint.arrays
-    }
+    float32 = np.dtype(np.float32)
     safetensors_files.write(
         directory / safetensors_files.NAME,
-        layouts,
-        weights.write_rows(rows, checkpoint.arrays, bert_config),
+        {
+            row.theirs: safetensors_files.Layout(float32, row.their_shape)
+            for row in rows
+            if row.ours in arrays
+        },
+        weights.write_rows(rows, arrays),
         has_hashes=False,
     )
     files.write_json(directory / hugging_face_config.NAME, values)

@@ -11,7 +11,6 @@ Read and written with h5py alone: nothing that the files name is imported or cal
 """
 
 import collections
-import dataclasses
 import logging
 import re
 from collections.abc import Iterable, Mapping
@@ -62,11 +61,7 @@ _NAMES = {
     f"{_OURS}/output_layer_norm": f"{_THEIRS}/_feedforward_layer_norm",
     "encoder/pooler": "layers/dense",
 }
-_HEAD = {
-    "head/classifier/kernel": "layers/dense/vars/0",
-    "head/classifier/bias": "layers/dense/vars/1",
-}
-"""Our names of the head's weights, and theirs."""
+_HEAD = {"head/classifier": "layers/dense"}
 
 # Their keys -> ours.
 _KEYS = {
@@ -101,6 +96,7 @@ def recognizes(path: Path) -> bool:
 def read(path: Path) -> weights.Checkpoint:
     """Reads a preset, with the head of a `BertTextClassifier`. `vocab.txt` and
     `tokenizer_config.json` replace missing tokenizer files of KerasHub."""
+    # 1. The backbone.
     bert_config, weights_path = _read_bert_config(path / _CONFIG), path / _WEIGHTS
     if not weights_path.is_file():
         raise InputError(
@@ -108,37 +104,61 @@ def read(path: Path) -> weights.Checkpoint:
             "preset again with max_shard_size=None"
         )
     source = keras_files.WeightsFile(weights_path)
-    names, num_layers = _names(source.shapes)
-    weights.check_num_layers(num_layers, bert_config, path=weights_path)
+    names = _names(source.shapes)
+    layer = r"layers/transformer_encoder_(\d+)/"
+    weights.check_num_layers(names, layer, bert_config, weights_path)
+    task, max_seq_length = tasks.Task(kind="encoder"), None
     rows = [
         row._replace(theirs=names[row.theirs])
-        for row in _rows(bert_config)
+        for row in _rows(_NAMES, bert_config, task)
         if row.theirs in names
     ]
+    arrays = weights.open_arrays(source, rows, path=weights_path)
+    unused = weights.unused(source, rows, lambda name: "not part of BERT")
+    # 2. How text is split.
     vocabulary, do_lower_case = companions.read_tokenizer(path)
     if (path / _VOCABULARY).is_file():
         vocabulary = tokenization.Vocabulary.load(path / _VOCABULARY)
     if (path / _TOKENIZER).is_file():
         do_lower_case = _read_lowercase(path / _TOKENIZER)
-    backbone = weights.open_checkpoint(
-        source,
-        rows,
-        bert_config,
-        tasks.Task(kind="encoder"),
-        path=weights_path,
-        tokenizer=(vocabulary, do_lower_case),
-        why_unused=lambda name: "not part of BERT",
+    # 3. The head, if it has a place here.
+    head_path = path / _HEAD_WEIGHTS
+    if head_path.is_file():
+        task, max_seq_length = _read_task(path)
+        source = keras_files.WeightsFile(head_path)
+        rows = _rows(_HEAD, bert_config, task) if _has_place(task) else []
+        if missing := sorted({row.theirs for row in rows} - source.shapes.keys()):
+            raise InputError(f"{head_path}: expected a tensor {missing[0]!r}")
+        head = weights.open_arrays(source, rows, path=head_path)
+        arrays = collections.ChainMap(arrays, head)
+        others = weights.unused(source, rows, _why_not_in_head)
+        unused |= {f"{_HEAD_WEIGHTS}: {name}": why for name, why in others.items()}
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=task,
+        arrays=arrays,
+        vocabulary=vocabulary,
+        do_lower_case=do_lower_case,
+        max_seq_length=max_seq_length,
+        unused=unused,
     )
-    source.check_dtypes(row.theirs for row in rows)
-    return _with_head(backbone, path)
 
 
-def _rows(bert_config: architecture.BertConfig) -> list[weights.Row]:
+def _why_not_in_head(name: str) -> str:
+    if name.startswith("optimizer/"):
+        return "optimizer slot"
+    if "/masked_lm_head/" in name:
+        return OTHER_HEAD
+    return "of a head that is not known here"
+
+
+def _rows(
+    names: Mapping[str, str], bert_config: architecture.BertConfig, task: tasks.Task
+) -> list[weights.Row]:
     # Keras names groups after the classes of layers, and numbers their datasets.
     variables = {"kernel": "/vars/0", "bias": "/vars/1"}
     variables |= {"gamma": "/vars/0", "beta": "/vars/1"}
-    num_layers = bert_config.num_hidden_layers
-    return weights.rows(_NAMES, variables, num_layers, kernels="heads")
+    return weights.rows(names, variables, bert_config, task, kernels="heads")
 
 
 def _read_bert_config(path: Path) -> architecture.BertConfig:
@@ -164,8 +184,8 @@ def _read_bert_config(path: Path) -> architecture.BertConfig:
     return strict.build_config(architecture.BertConfig, converted, origin=path)
 
 
-def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
-    """Returns the file's names by those of `_rows`, and the number of layers.
+def _names(found: Iterable[str]) -> dict[str, str]:
+    """Returns the file's names by those of `_rows`.
 
     Files of Keras 2 have `_layer_checkpoint_dependencies` for `layers`, `_query_dense`
     for `query_dense`, and count each layer twice: `transformer_encoder`,
@@ -184,7 +204,7 @@ def _names(found: Iterable[str]) -> tuple[dict[str, str], int]:
             rest = re.sub("_layer/_(?=[a-z]+_dense/)", "_layer/", name[match.end() :])
             today = f"layers/transformer_encoder_{place}/{rest}"
         names[today] = name
-    return names, len(places)
+    return names
 
 
 def _read_lowercase(path: Path) -> bool:
@@ -208,37 +228,6 @@ def _read_lowercase(path: Path) -> bool:
             f"which it {'is' if lowercase else 'is not'}"
         )
     return lowercase
-
-
-def _with_head(backbone: weights.Checkpoint, directory: Path) -> weights.Checkpoint:
-    """Returns the backbone of a preset with the preset's head, if that has a place
-    here. All other tensors of the head's file are unused."""
-    path = directory / _HEAD_WEIGHTS
-    if not path.is_file():
-        return backbone
-    task, max_seq_length = _read_task(directory)
-    source = keras_files.WeightsFile(path)
-    rows = [weights.Row(*pair) for pair in _HEAD.items() if _has_place(task)]
-    names = {row.theirs for row in rows}
-    if missing := sorted(names - source.shapes.keys()):
-        raise InputError(f"{path}: expected a tensor {missing[0]!r}")
-    source.check_dtypes(sorted(names))
-    head = weights.open_arrays(source, rows, backbone.bert_config, task, path=path)
-    unused = dict(backbone.unused)
-    for name in sorted(source.shapes.keys() - names):
-        reason = "of a head that is not known here"
-        if name.startswith("optimizer/"):
-            reason = "optimizer slot"
-        elif "/masked_lm_head/" in name:
-            reason = OTHER_HEAD
-        unused[f"{_HEAD_WEIGHTS}: {name}"] = reason
-    return dataclasses.replace(
-        backbone,
-        task=task,
-        max_seq_length=max_seq_length,
-        arrays=collections.ChainMap(backbone.arrays, head),
-        unused=unused,
-    )
 
 
 def _has_place(task: tasks.Task) -> bool:
@@ -306,9 +295,9 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         for name in ("kernel", "bias")
     }
     arrays = collections.ChainMap(checkpoint.arrays, new_arrays)
-    rows, num_parameters = _rows(bert_config), 0
+    rows, num_parameters = _rows(_NAMES, bert_config, checkpoint.task), 0
     with h5py.File(directory / _WEIGHTS, "w") as file:
-        for name, array in weights.write_rows(rows, arrays, bert_config):
+        for name, array in weights.write_rows(rows, arrays):
             # Keras gives the first layer of a class no number.
             file[name.replace("transformer_encoder_0/", "transformer_encoder/")] = array
             num_parameters += array.size
@@ -380,13 +369,14 @@ def _write_task(
     described = _serialized("bert_text_classifier", "BertTextClassifier", None, values)
     files.write_json(directory / _TASK, described, indent=4)
     files.write_json(directory / _PREPROCESSOR, preprocessor, indent=4)
+    rows = _rows(_HEAD, bert_config, task)
     with h5py.File(directory / _HEAD_WEIGHTS, "w") as file:
-        for ours, theirs in _HEAD.items():
-            file[theirs] = checkpoint.arrays[ours]
+        for row in rows:
+            file[row.theirs] = checkpoint.arrays[row.ours]
     if task.labels:
         lines = "".join(f"{label}\n" for label in task.labels)
         files.write_atomically(directory / _LABELS, lines.encode())
-    return {*_HEAD}
+    return {row.ours for row in rows}
 
 
 def _serialized(

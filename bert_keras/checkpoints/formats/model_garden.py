@@ -97,15 +97,11 @@ def _heads(kind: tasks.TaskKind) -> Mapping[str, str]:
     return registry.find(kind).names.heads.get("model_garden", {})
 
 
-def _rows(
-    kind: tasks.TaskKind, bert_config: architecture.BertConfig
-) -> list[weights.Row]:
-    heads = dict(_heads(kind))
-    if "head/classifier" in heads:
-        heads["head/classifier"] = "classifier"
-    num_layers = bert_config.num_hidden_layers
-    names = {**_ENCODER, **heads}
-    return weights.rows(names, weights.VARIABLES, num_layers, kernels="heads")
+def _rows(bert_config: architecture.BertConfig, task: tasks.Task) -> list[weights.Row]:
+    names = {**_ENCODER, **_heads(task.kind)}
+    if "head/classifier" in names:
+        names["head/classifier"] = "classifier"
+    return weights.rows(names, weights.VARIABLES, bert_config, task, kernels="heads")
 
 
 def recognizes(path: Path) -> bool:
@@ -119,15 +115,16 @@ def read(path: Path) -> weights.Checkpoint:
     prefix = tensor_bundle.find_prefix(path)
     bundle = tensor_bundle.Bundle(prefix)
     kind, parts = _find_parts(tensor_bundle.read_graph(bundle), path=prefix)
-    num_layers = len(parts.find("encoder/_transformer_layers").children)
-    bert_config = _read_config(prefix, parts, num_layers=num_layers)
-    weights.check_num_layers(num_layers, bert_config, path=prefix)
+    transformer_layers = parts.find("encoder/_transformer_layers").children
+    bert_config = _read_config(prefix, parts, num_layers=len(transformer_layers))
+    weights.check_num_layers(transformer_layers, "(.+)", bert_config, prefix)
+    *_, num_labels = parts.find("classifier/kernel").shape or (1,)
+    task = registry.numbered_task(kind, num_labels)
     rows = [
         row._replace(theirs=key)
-        for row in _rows(kind, bert_config)
+        for row in _rows(bert_config, task)
         if (key := parts.find(row.theirs).key)
     ]
-    *_, num_labels = parts.find("classifier/kernel").shape or (1,)
     pooler = parts.find("encoder/_pooler_layer")
     poolers = {pooler.find(name).key for name in ("kernel", "bias")}
 
@@ -141,14 +138,14 @@ def read(path: Path) -> weights.Checkpoint:
             return "the head has a pooler of its own"
         return "not part of BERT"
 
-    return weights.open_checkpoint(
-        bundle,
-        rows,
-        bert_config,
-        registry.numbered_task(kind, num_labels),
-        path=prefix,
-        tokenizer=companions.read_tokenizer(prefix.parent),
-        why_unused=why_unused,
+    vocabulary, do_lower_case = companions.read_tokenizer(prefix.parent)
+    return weights.Checkpoint(
+        bert_config=bert_config,
+        task=task,
+        arrays=weights.open_arrays(bundle, rows, path=prefix),
+        vocabulary=vocabulary,
+        do_lower_case=do_lower_case,
+        unused=weights.unused(bundle, rows, why_unused),
     )
 
 
@@ -324,12 +321,10 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     reasons by our names of weights without a place: Model Garden has no multiple
     choice.
     """
-    kind = checkpoint.task.kind
     companions.write(checkpoint, directory)
-    rows = _rows(kind, checkpoint.bert_config)
+    kind, rows = checkpoint.task.kind, _rows(checkpoint.bert_config, checkpoint.task)
     parts: dict[str, Any] = {}
-    tensors = weights.write_rows(rows, checkpoint.arrays, checkpoint.bert_config)
-    for path, array in tensors:
+    for path, array in weights.write_rows(rows, checkpoint.arrays):
         *parents, name = path.split("/")
         branch = parts
         for parent in parents:

@@ -12,14 +12,20 @@ from bert_keras.kinds import registry
 QUERY, OUTPUT = (
     f"encoder/layer_0/self_attention/{n}" for n in ("query", "output_dense")
 )
-ROWS = (
-    weights.Row(f"{QUERY}/kernel", "q", "heads_out"),
-    weights.Row(f"{QUERY}/bias", "b", "heads_out"),
-    weights.Row(f"{OUTPUT}/kernel", "o", "heads_in"),
-    weights.Row("encoder/pooler/kernel", "p", "transposed"),
-    weights.Row("encoder/pooler/bias", "pb"),
-)
 TASK = tasks.Task(kind="classification", labels=("a", "b", "c"))
+
+
+@pytest.fixture(scope="module")
+def rows(tiny_config):
+    variables = {"kernel": "", "bias": "b"}
+    with_heads, transposed = (
+        weights.rows(names, variables, tiny_config, TASK, kernels=kernels)
+        for names, kernels in (
+            ({QUERY: "q", OUTPUT: "o"}, "heads"),
+            ({"encoder/pooler": "p"}, "transposed"),
+        )
+    )
+    return with_heads + transposed
 
 
 class Tensors:
@@ -82,15 +88,16 @@ def test_another_shape_cannot_be_assigned(network):
         weights.assign(network, arrays)
 
 
-def test_layouts(tiny_config):
+def test_layouts(rows):
     """4 heads of 4 in a hidden size of 16."""
     numbers = np.arange(256, dtype="f4").reshape(16, 16)
-    ours = {row.ours: numbers[0] if "bias" in row.ours else numbers for row in ROWS}
-    theirs = dict(weights.write_rows(ROWS, ours, tiny_config))
+    ours = {row.ours: numbers[0] if "bias" in row.ours else numbers for row in rows}
+    theirs = dict(weights.write_rows(rows, ours))
     assert {name: array.shape for name, array in theirs.items()} == {
         "q": (16, 4, 4),
-        "b": (4, 4),
+        "qb": (4, 4),
         "o": (4, 4, 16),
+        "ob": (16,),
         "p": (16, 16),
         "pb": (16,),
     }
@@ -98,20 +105,20 @@ def test_layouts(tiny_config):
     assert theirs["o"][1, 2, 5] == numbers[4 * 1 + 2, 5]
     assert theirs["p"][3, 7] == numbers[7, 3]
     source = Tensors(theirs | {"other": np.zeros(2)})
-    arrays = weights.open_arrays(source, ROWS, tiny_config, TASK, path="x")
+    arrays = weights.open_arrays(source, rows, path="x")
     assert all(name in arrays for name in ours) and "other" not in arrays
     assert source.num_reads == 0
     assert set(arrays) == set(ours)
     for name in ours:
         np.testing.assert_array_equal(arrays[name], ours[name])
-    assert source.num_reads == len(ROWS)
+    assert source.num_reads == len(rows)
 
 
-def test_tensors_of_another_shape_are_not_read(tiny_config):
+def test_tensors_of_another_shape_are_not_read(rows):
     source = Tensors({"p": np.zeros((16, 8))})
     message = r"model: tensor 'p' has the shape \(16, 8\), but by .* \(16, 16\)"
     with pytest.raises(InputError, match=message):
-        weights.open_arrays(source, ROWS[3:4], tiny_config, TASK, path="model")
+        weights.open_arrays(source, rows, path="model")
     assert source.num_reads == 0
 
 

@@ -319,7 +319,7 @@ def test_several_heads(official, tmp_path):
 def test_reads_an_encoder_of_2020(tmp_path):
     """Its layers have numbers for names, and attention's output another place."""
     source = make_checkpoint(ENCODER)
-    rows = model_garden._rows("encoder", CONFIG)
+    rows = model_garden._rows(CONFIG, ENCODER)
     numbered = {
         "encoder/_embedding_layer": "0",
         "encoder/_position_embedding_layer": "1",
@@ -331,7 +331,7 @@ def test_reads_an_encoder_of_2020(tmp_path):
         "_attention_layer/_output_dense": "_attention_output_dense",
     }
     tree = {}
-    for path, array in weights.write_rows(rows, source.arrays, CONFIG):
+    for path, array in weights.write_rows(rows, source.arrays):
         for today, before in numbered.items():
             number = f"layer_with_weights-{before}" if before.isdigit() else before
             path = path.replace(today, number)
