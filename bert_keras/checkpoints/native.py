@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import keras
+
 from bert_keras.checkpoints import run_directory, run_weights, training_state, weights
+from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, pretraining, tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
+from bert_keras.model import weight_shapes
 
 logger = logging.getLogger(__name__)
 
@@ -56,12 +60,12 @@ def read(path: Path) -> weights.Checkpoint:
             if not match[1].startswith(untrained)
         )
     else:
-        parts = registry.find(run.task.kind).parts
-        arrays = run_weights.open_weights(run, parts=parts, without=untrained)
+        arrays = _open_weights(run, without=untrained)
     settings = None
     if isinstance(registry.find(run.task.kind), Labelled):
-        settings_type = finetuning.FinetuningConfig
-        settings = run_directory.read_settings(run.directory, settings_type)
+        settings = run_directory.read_settings(
+            run.directory, finetuning.FinetuningConfig
+        )
     return weights.Checkpoint(
         bert_config=run.bert_config,
         task=run.task,
@@ -72,6 +76,37 @@ def read(path: Path) -> weights.Checkpoint:
         settings=settings,
         threshold=run_directory.threshold_of(results),
     )
+
+
+def _open_weights(
+    run: run_directory.Run, *, without: tuple[str, ...] = ()
+) -> weights.Arrays:
+    """Opens the weights of a finished run, of which all that its kind has must be
+    there; those whose names begin with one of `without` are left out."""
+    path = run.directory / run_directory.WEIGHTS_NAME
+    source = safetensors_files.SafetensorsFile(path)
+    layer = r"encoder/layer_(\d+)/"
+    weights.check_num_layers(source.shapes, layer, run.bert_config, path)
+    rows = [
+        weights.Row(name, name, shape, shape)
+        for name, shape in weight_shapes.all_shapes(run.bert_config, run.task).items()
+        if name.startswith(registry.find(run.task.kind).parts)
+    ]
+    if missing := [row.ours for row in rows if row.ours not in source.shapes]:
+        raise InputError(
+            f"{path}: not the weights of this model: no {', '.join(missing[:3])}"
+        )
+    rows = [row for row in rows if not row.ours.startswith(without)]
+    return weights.open_arrays(
+        source, rows, path=f"{path}: not the weights of this model"
+    )
+
+
+def load_weights(run: run_directory.Run, network: keras.Model) -> None:
+    """Assigns the weights of a finished run to a network of its task."""
+    weights.assign(network, _open_weights(run))
+    arrays = ((w.path, keras.ops.convert_to_numpy(w)) for w in network.weights)
+    weights.check_finite(arrays, path=run.directory / run_directory.WEIGHTS_NAME)
 
 
 def _next_sentence_was_trained(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from bert_keras.core.errors import InputError, nearest
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class Chip:
     name: str
     """As devices are named in options: `v5e`."""
@@ -25,12 +25,12 @@ class Chip:
     """Bytes that a program may use."""
     bandwidth: float
     """Bytes a second between the chip and its memory."""
+    slices: Mapping[int, str]
+    """Chips of each slice that can be rented, and how they are connected."""
     chips_per_host: int = 8
     """Most chips of one machine."""
     cores_in_names: int = 1
     """Cores of a chip that names of slices count: `v4-8` has four chips of two."""
-    slices: Mapping[int, str]
-    """Chips of each slice that can be rented, and how they are connected."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,24 +58,13 @@ _CUBES = {4: "2x2x1", 8: "2x2x2", 16: "2x2x4", 32: "2x4x4", 64: "4x4x4"}
 _CUBES |= {128: "4x4x8", 256: "4x8x8", 512: "8x8x8", 1024: "8x8x16", 2048: "8x16x16"}
 
 
-def _tpu(name: str, teraflops: float, usable: float, bandwidth: float, **more) -> Chip:
-    """Makes a chip from usable memory in GiB and bandwidth in GB/s."""
-    return Chip(
-        name=name,
-        flops=teraflops * 1e12,
-        usable_memory=usable * 2**30,
-        bandwidth=bandwidth * 1e9,
-        **more,
-    )
+_GIB = 2**30
 
-
-_OF_CORES = {"chips_per_host": 4, "cores_in_names": 2, "slices": _CUBES}
-
-CHIPS: tuple[Chip, ...] = (
-    _tpu("v4", 275.0, 30.75, 1200, device_name="V4-", **_OF_CORES),
-    _tpu("v5e", 197.0, 15.75, 819, device_name="V5LITEPOD-", slices=_FLAT),
-    _tpu("v5p", 459.0, 95.74, 2765, device_name="V5P-", **_OF_CORES),
-    _tpu("v6e", 918.0, 31.25, 1640, device_name="V6E-", slices=_FLAT),
+CHIPS = (
+    Chip("v4", "V4-", 275e12, 30.75 * _GIB, 1200e9, _CUBES, 4, cores_in_names=2),
+    Chip("v5e", "V5LITEPOD-", 197e12, 15.75 * _GIB, 819e9, _FLAT),
+    Chip("v5p", "V5P-", 459e12, 95.74 * _GIB, 2765e9, _CUBES, 4, cores_in_names=2),
+    Chip("v6e", "V6E-", 918e12, 31.25 * _GIB, 1640e9, _FLAT),
 )
 
 _OF_TPUS = ("float32", "bfloat16")

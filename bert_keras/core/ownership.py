@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 from bert_keras.core import files, stores
-from bert_keras.core.errors import InputError, Unavailable
+from bert_keras.core.errors import InputError, Unavailable, not_writable
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class Owner:
                 except OSError as error:
                     is_missing = isinstance(error, FileNotFoundError) and tag
                     if not is_missing and not isinstance(error, FileExistsError):
-                        raise self._not_writable(error) from None
+                        raise not_writable(self._output, error) from None
             owner = self._read() or {}
             # The file on a store is ours if only the answer to our write was lost.
             if owner.get("token") != self._name["token"]:
@@ -121,7 +121,7 @@ class Owner:
             try:
                 descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644)
             except OSError as error:
-                raise self._not_writable(error) from None
+                raise not_writable(self._output, error) from None
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
@@ -171,11 +171,6 @@ class Owner:
             # While a store does not answer us, its owner cannot write to it either.
             deadline += time.monotonic() - asked
         return True
-
-    def _not_writable(self, error: OSError) -> InputError:
-        return InputError(
-            f"{self._output}: cannot be written: {error.strerror}; choose another place"
-        )
 
     def _refusal(self, owner: dict[str, Any]) -> InputError:
         return InputError(

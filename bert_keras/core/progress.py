@@ -1,6 +1,7 @@
 """A progress line for anything that takes longer than ten seconds."""
 
 import collections
+import dataclasses
 import logging
 import sys
 import threading
@@ -33,27 +34,23 @@ class Rate:
         return (done - before) / max(end - begin, 1e-9)
 
 
+@dataclasses.dataclass(eq=False)
 class Progress:
     """A line on stderr with share, rate and time left, while a block runs: on a
-    terminal rewritten every half second, in a log a new line every ten seconds.
+    terminal rewritten every half second, in a log a new line every ten seconds."""
 
-    Args:
-        unit: name of the units; `bytes` are shown in MB.
-        read: returns the number of units done.
-        only_if_long: print nothing for work of less than ten seconds.
-    """
+    title: str
+    _: dataclasses.KW_ONLY
+    total: int
+    unit: str
+    """Name of the units; `bytes` are shown in MB."""
+    read: Callable[[], int]
+    """Returns the number of units done."""
+    only_if_long: bool = False
+    """Whether nothing is printed for work of less than ten seconds."""
 
-    def __init__(
-        self,
-        title: str,
-        *,
-        total: int,
-        unit: str,
-        read: Callable[[], int],
-        only_if_long: bool = False,
-    ):
-        self._title, self._total, self._unit, self._read = title, total, unit, read
-        self._silent_seconds = LINE_SECONDS if only_if_long else 0.0
+    def __post_init__(self) -> None:
+        self._silent_seconds = LINE_SECONDS if self.only_if_long else 0.0
         self._is_terminal = sys.stderr.isatty() and not messages.is_json()
         self._rate = Rate()
         self._rate.note(0.0, 0)
@@ -72,13 +69,13 @@ class Progress:
         if self._is_terminal and not logger.disabled:
             sys.stderr.write("\r\x1b[K")
         if exception[0] is None and seconds >= self._silent_seconds:
-            self._write(f"{self._title}: done in {duration(seconds)}")
+            self._write(f"{self.title}: done in {duration(seconds)}")
 
     def _watch(self) -> None:
         while not self._stop.wait(0.5 if self._is_terminal else LINE_SECONDS):
             if self._elapsed() < self._silent_seconds:
                 continue
-            line = self.line(self._read(), self._elapsed())
+            line = self.line(self.read(), self._elapsed())
             if self._is_terminal:
                 self._write(f"\r{line}\x1b[K", end="")
             else:
@@ -99,19 +96,19 @@ class Progress:
             # What loads before the first unit says nothing of the rate.
             self._rate = Rate()
             self._rate.note(seconds, 0)
-            return f"{self._title}: starting, {duration(seconds)}"
+            return f"{self.title}: starting, {duration(seconds)}"
         self._rate.note(seconds, done)
         rate = self._rate.per_second()
-        share = min(done / max(self._total, 1), 1)
-        beginning = f"{self._title}: {share:4.0%}  {_quantity(done, self._unit)}"
+        share = min(done / max(self.total, 1), 1)
+        beginning = f"{self.title}: {share:4.0%}  {_quantity(done, self.unit)}"
         if not rate:
             return f"{beginning}  waiting"
-        left = duration(max(self._total - done, 0) / rate)
+        left = duration(max(self.total - done, 0) / rate)
         # Per second, minute or hour: the first that needs no fraction.
         period, name = 1, "s"
-        if self._unit != "bytes" and rate < 1:
+        if self.unit != "bytes" and rate < 1:
             period, name = (60, "min") if rate * 60 >= 1 else (3600, "h")
-        speed = _quantity(rate * period, self._unit)
+        speed = _quantity(rate * period, self.unit)
         return f"{beginning}  {speed}/{name}  {left} left"
 
 

@@ -37,11 +37,7 @@ _FIRST_DELAY_SECONDS = 0.5
 _LONGEST_DELAY_SECONDS = 16.0
 CHUNK_BYTES = 4 << 20
 
-_STORES: dict[str, Any] = {
-    "gs": store.GCSStore,
-    "s3": store.S3Store,
-    "az": store.AzureStore,
-}
+_STORES: Any = {"gs": store.GCSStore, "s3": store.S3Store, "az": store.AzureStore}
 _RETRIES = {"max_retries": 6, "retry_timeout": datetime.timedelta(seconds=5)}
 _CLIENT_OPTIONS = {
     "connect_timeout": "5s",

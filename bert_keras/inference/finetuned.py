@@ -91,8 +91,7 @@ class FinetunedModel:
             dropout_prob=settings.dropout_prob,
             dtype=precision or settings.precision,
         )
-        parts = registry.find(run.task.kind).parts
-        run_weights.load_weights(run, network, parts=parts)
+        native.load_weights(run, network)
         results = run_directory.read_results(directory)
         return cls(
             network=network,

@@ -283,12 +283,10 @@ def _read_config(
 
 
 def _read_params(path: Path) -> architecture.BertConfig:
+    values: Any = loading.read_yaml(path)
     try:
-        values: Any = loading.read_yaml(path)
         model = dict(values["task"]["model"])
         encoder = dict(model["encoder"]["bert"])
-    except InputError:
-        raise
     except (ValueError, KeyError, TypeError) as error:
         expected = "expected YAML with task.model.encoder.bert"
         raise InputError(f"{path}: {expected}: {one_line(error)}") from None

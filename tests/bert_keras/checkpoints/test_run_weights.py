@@ -3,14 +3,13 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_keras.checkpoints import run_directory, run_weights, training_state
+from bert_keras.checkpoints import native, run_directory, run_weights, training_state
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
 from tests.bert_keras.checkpoints.formats import making
 
 TASK = tasks.Task(kind="regression")
-PARTS = registry.find("regression").parts
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def test_weights_come_back_and_the_run_is_finished(run):
     assert run_directory.read_results(run.directory) == {"steps": 3}
     assert not list(run.directory.glob(".*"))
     other = registry.build_network(making.CONFIG, TASK, seed=2)
-    run_weights.load_weights(run, other, parts=PARTS)
+    native.load_weights(run, other)
     for first, second in zip(network.weights, other.weights, strict=True):
         np.testing.assert_array_equal(first, second)
 

@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_keras.checkpoints import conversion, run_weights
+from bert_keras.checkpoints import conversion, native, run_weights
 from bert_keras.core.settings import pipelines
 from bert_keras.data import dynamic_masking, features, tokenization
 from bert_keras.kinds import registry
@@ -100,8 +100,7 @@ def test_without_next_sentences_their_weights_stay_and_are_not_read(
         registry.build_network(run.bert_config, run.task, seed=seed)
         for seed in (settings.seed, None)
     )
-    parts = registry.find("pretraining").parts
-    run_weights.load_weights(run, network, parts=parts)
+    native.load_weights(run, network)
     is_untrained = packing == "full_sentences"
     for old, new in (
         (fresh.encoder.pooler, network.encoder.pooler),

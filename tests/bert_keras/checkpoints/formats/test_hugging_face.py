@@ -16,7 +16,6 @@ from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.checkpoints.formats import (
     hugging_face,
-    hugging_face_config,
     hugging_face_tokenizer,
 )
 from bert_keras.core.errors import InputError
@@ -511,9 +510,9 @@ def test_without_architectures_the_tensors_decide(tmp_path, kind, kept, expected
     making.change_json(
         directory / "config.json", without=("architectures", "model_type")
     )
-    assert hugging_face.read(directory).task.kind == hugging_face_config.KINDS[expected]
+    assert hugging_face.read(directory).task.kind == hugging_face.KINDS[expected]
     names = load(directory)
-    found = hugging_face_config.architecture_by_tensors(names, directory)
+    found = hugging_face.architecture_by_tensors(names, directory)
     assert found == expected
 
 

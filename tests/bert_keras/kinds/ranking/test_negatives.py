@@ -108,7 +108,7 @@ def test_progress_counts_texts_within_a_block(tmp_path, monkeypatch):
             return super().__enter__()
 
     def embed_and_count(texts):
-        counts.append((lines[0]._read(), lines[0]._total))
+        counts.append((lines[0].read(), lines[0].total))
         return embed(texts)
 
     monkeypatch.setattr(negatives, "_TEXTS_AT_ONCE", 2)
