@@ -100,7 +100,7 @@ def recognize(path: str | Path) -> str:
     elif path.is_file():
         if any(form.recognizes(path.parent) for form in FORMATS.values()):
             problem = f"a file of a checkpoint; give its directory, {path.parent}"
-    elif isinstance(path, Path):
+    else:
         loader = "tf.saved_model.load or TensorFlow Serving"
         for pattern, kind, caller in (
             ("*.tflite", "LiteRT", "tf.lite.Interpreter"),
@@ -177,7 +177,9 @@ def convert(
     # 1. Read, and change what the new format cannot say.
     source = read(input_path)
     target = _expressible(source, to, approximate_gelu=approximate_gelu)
-    has_same_outputs, kept_ids, pruned = target is source, None, None
+    has_same_outputs, pruned = target is source, None
+    # Of each row of the new embedding, that of the old one.
+    kept_ids = np.arange(source.bert_config.vocab_size)
     if keep_tokens is not None:
         target, kept_ids, pruned = prune(target, keep_tokens, path=input_path)
     with files.new_directory(output_dir) as temporary:
@@ -200,7 +202,7 @@ def convert(
         for loss in list_losses(target, result, left_out):
             logger.warning("%s: %s", to, loss)
         # 3. Compare the outputs.
-        difference = _largest_difference(source, result, kept_ids=kept_ids)
+        difference = _largest_difference(source, result, kept_ids)
         if has_same_outputs and difference > TOLERANCE:
             raise RuntimeError(
                 f"outputs of the result differ by {difference:.3g}: nothing was kept"
@@ -342,13 +344,10 @@ def _check_weights(
 
 
 def _largest_difference(
-    source: weights.Checkpoint,
-    result: weights.Checkpoint,
-    *,
-    kept_ids: np.ndarray | None,
+    source: weights.Checkpoint, result: weights.Checkpoint, kept_ids: np.ndarray
 ) -> float:
-    """Returns the largest difference of any output, both as networks of one task.
-    `kept_ids`: ids in the source of the result's pieces; `None`: the same ids."""
+    """Returns the largest difference of any output, both as networks of one task;
+    `kept_ids` are those in the source of the result's pieces."""
     # 1. A fixed batch of two inputs: random ids, padding in one, two segments.
     bert_config = result.bert_config
     length = min(16, bert_config.max_position_embeddings)
@@ -376,10 +375,9 @@ def _largest_difference(
         }
 
     ours = outputs(result)
-    if kept_ids is not None:
-        batch["input_ids"] = kept_ids[batch["input_ids"]].astype("int32")
+    batch["input_ids"] = kept_ids[batch["input_ids"]].astype("int32")
     theirs = outputs(source)
-    if kept_ids is not None and "masked_lm_logits" in theirs:
+    if "masked_lm_logits" in theirs:
         theirs["masked_lm_logits"] = theirs["masked_lm_logits"][..., kept_ids]
     return float(np.max([np.abs(ours[name] - theirs[name]).max() for name in theirs]))
 

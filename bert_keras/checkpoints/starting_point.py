@@ -6,7 +6,6 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,8 +61,7 @@ def _check_has_vocabulary(checkpoint: weights.Checkpoint, path: str | Path) -> N
 
 def encoder_arrays(checkpoint: weights.Checkpoint) -> Mapping[str, np.ndarray]:
     """Returns the weights of the encoder, including the pooler's if present."""
-    names = [name for name in checkpoint.arrays if name.startswith("encoder/")]
-    return weights.part(checkpoint.arrays, names)
+    return weights.part(checkpoint.arrays, lambda name: name.startswith("encoder/"))
 
 
 def tuning_arrays(
@@ -131,8 +129,7 @@ def model_config(
     return architecture.ModelConfig(**(model.model_dump() | sizes))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start:
+class Start(NamedTuple):
     """Initial weights of a pre-training, with a row for each of its tokens."""
 
     path: str | Path
@@ -160,8 +157,7 @@ def pretraining_start(
             f"are of {casing[do_lower_case]} text: make them "
             f"{'with' if do_lower_case else 'without'} --cased"
         )
-    names = [name for name in checkpoint.arrays if not name.startswith("head/")]
-    arrays = weights.part(checkpoint.arrays, names)
+    arrays = weights.part(checkpoint.arrays, lambda name: not name.startswith("head/"))
     means = vocabulary_extension.sources(
         checkpoint.vocabulary, vocabulary, do_lower_case=do_lower_case, path=path
     )

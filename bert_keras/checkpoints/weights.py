@@ -160,8 +160,8 @@ class Arrays(Mapping[str, np.ndarray]):
         return len(self._places)
 
 
-def part(arrays: Mapping[str, np.ndarray], names: Iterable[str]) -> Arrays:
-    return Arrays(arrays.__getitem__, {name: name for name in names})
+def part(arrays: Mapping[str, np.ndarray], select: Callable[[str], bool]) -> Arrays:
+    return Arrays(arrays.__getitem__, {name: name for name in filter(select, arrays)})
 
 
 def open_arrays(source: Source, rows: Iterable[Row], *, path: str | Path) -> Arrays:

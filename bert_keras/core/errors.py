@@ -53,14 +53,11 @@ class Stopped(BaseException):
         self.exit_code = 128 + signal_number
 
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
 DISK_ERRORS = {
-    **dict.fromkeys(
-        (errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room, or choose another place"
-    ),
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM, errno.EROFS),
-        "get the right to write there, or choose another place",
-    ),
+    **dict.fromkeys(_FULL, "make room, or choose another place"),
+    **dict.fromkeys(_NO_RIGHT, "get the right to write there, or choose another place"),
 }
 """Ways out of errors of a full or protected disk."""
 

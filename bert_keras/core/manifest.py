@@ -175,8 +175,7 @@ def claim_output_directory(
             "directory"
         )
     if is_finished:
-        message = "%s: finished already, with the same inputs and settings"
-        logger.info(message, directory)
+        logger.info(f"{directory}: finished already, with the same inputs and settings")
         return True
     files.make_directory(directory)
     files.write_json(marker, requested, indent=1, sort_keys=True)

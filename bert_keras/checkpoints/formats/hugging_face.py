@@ -166,9 +166,8 @@ def _named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
             )
     if not (named := values.get("architectures")):
         return None
-    for known in KINDS:
-        if named == [known]:
-            return known
+    if named in ([known] for known in KINDS):
+        return named[0]
     raise InputError(
         f'{path}: "architectures" is {named!r}, expected one of '
         f"{', '.join(KINDS)}; take the key away to go by the tensors"

@@ -310,7 +310,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
             "KerasHub has one dropout rate: wrote %s, that of attention was %s", *rates
         )
     values = {theirs: getattr(bert_config, ours) for theirs, ours in _KEYS.items()}
-    backbone = _serialized("bert_backbone", "BertBackbone", "float32", values)
+    backbone = _serialized("bert_backbone", values)
     files.write_json(directory / _CONFIG, backbone, indent=4)
     # 3. The tokenizer, and the head, which needs it.
     written = {row.ours for row in rows}
@@ -341,24 +341,20 @@ def _write_task(
         "strip_accents": checkpoint.do_lower_case,
         **_TOKENIZER_SETTINGS,
     }
-    tokenizer = _serialized("bert_tokenizer", "BertTokenizer", "int32", values)
+    tokenizer = _serialized("bert_tokenizer", values, dtype="int32")
     files.write_json(directory / _TOKENIZER, tokenizer, indent=4)
     task, bert_config = checkpoint.task, checkpoint.bert_config
     if not _has_place(task):
         return set()
     # 2. How texts become inputs, and what is computed of them.
     length = checkpoint.max_seq_length or bert_config.max_position_embeddings
-    preprocessor = _serialized(
-        "bert_text_classifier_preprocessor",
-        "BertTextClassifierPreprocessor",
-        "float32",
-        {
-            "tokenizer": tokenizer,
-            "config_file": _PREPROCESSOR,
-            "sequence_length": length,
-            "truncate": "round_robin",
-        },
-    )
+    values = {
+        "tokenizer": tokenizer,
+        "config_file": _PREPROCESSOR,
+        "sequence_length": length,
+        "truncate": "round_robin",
+    }
+    preprocessor = _serialized("bert_text_classifier_preprocessor", values)
     values = {
         "backbone": backbone,
         "preprocessor": preprocessor,
@@ -366,7 +362,7 @@ def _write_task(
         "activation": registry.find(task.kind).names.keras_hub,
         "dropout": bert_config.hidden_dropout_prob,
     }
-    described = _serialized("bert_text_classifier", "BertTextClassifier", None, values)
+    described = _serialized("bert_text_classifier", values, dtype=None)
     files.write_json(directory / _TASK, described, indent=4)
     files.write_json(directory / _PREPROCESSOR, preprocessor, indent=4)
     rows = _rows(_HEAD, bert_config, task)
@@ -380,15 +376,16 @@ def _write_task(
 
 
 def _serialized(
-    name: str, class_name: str, dtype: str | None, values: Mapping[str, Any]
+    name: str, values: Mapping[str, Any], *, dtype: str | None = "float32"
 ) -> dict[str, Any]:
     """Describes an object as `keras.saving.serialize_keras_object` does.
 
     Args:
-        name: of the object, and of the module of its class.
-        dtype: of its policy; `None`: it has no policy, as a task.
+        name: of the object, of its class and of the module of that.
         values: all other keys of its configuration.
+        dtype: of its policy; `None`: it has no policy, as a task.
     """
+    class_name = name.title().replace("_", "")
     settings: dict[str, Any] = {"name": name}
     if dtype is not None:
         policy = {

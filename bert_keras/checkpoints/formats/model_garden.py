@@ -201,14 +201,9 @@ def _encoder_of_2020(nodes: list[tensor_bundle.Node]) -> tensor_bundle.Node | No
             attention["_output_dense"] = layer.children["_attention_output_dense"]
         layers[str(len(layers))] = layer
     encoder.children["_transformer_layers"] = tensor_bundle.Node(layers)
-    numbers = {
-        "_embedding_layer": 0,
-        "_position_embedding_layer": 1,
-        "_type_embedding_layer": 2,
-        "_embedding_norm_layer": 3,
-        "_pooler_layer": len(layers) + 4,
-    }
-    for today, number in numbers.items():
+    names = ("_embedding_layer", "_position_embedding_layer")
+    names += ("_type_embedding_layer", "_embedding_norm_layer")
+    for number, today in (*enumerate(names), (len(layers) + 4, "_pooler_layer")):
         if name.format(number) in encoder.children:
             encoder.children.setdefault(today, encoder.find(name.format(number)))
     return encoder

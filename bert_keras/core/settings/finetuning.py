@@ -35,15 +35,12 @@ class TextColumns(StrictModel):
     label_separator: str = pydantic.Field(default=",", min_length=1)
     """Between `multi_label` labels in a cell of a table; JSON lines have a list."""
 
-    @pydantic.field_validator("label")
-    @classmethod
-    def _columns_differ(cls, label: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        if not isinstance(label, str) and not 0 < len({*label}) == len(label):
-            raise ValueError(
-                "`columns.label` is a column or several different ones, got "
-                f"{list(label)}"
+    def _problems(self) -> Iterator[str]:
+        labels = [self.label] if isinstance(self.label, str) else list(self.label)
+        if not 0 < len({*labels}) == len(labels):
+            yield (
+                f"`columns.label` is a column or several different ones, got {labels}"
             )
-        return label
 
 
 class SpanConfig(StrictModel):
