@@ -51,7 +51,7 @@ def make_models(work: Path) -> None:
     used here.
     """
     from bert_keras import export
-    from bert_keras.checkpoints import conversion, run_directory, run_weights
+    from bert_keras.checkpoints import conversion, run_directory, weights
     from bert_keras.core.settings import architecture, finetuning, tasks
     from bert_keras.data import features, tokenization
 
@@ -69,7 +69,7 @@ def make_models(work: Path) -> None:
         settings = finetuning.FinetuningConfig(max_seq_length=LENGTH)
         run_directory.describe_run(run, settings)
         network = registry.build_network(run.bert_config, run.task, seed=0)
-        run_weights.finish_run(run, network, {"steps": 0})
+        weights.finish_run(run, network, {"steps": 0})
     dev = work / "dev.tsv"
     dev.write_text("text\tlabel\nword1\ta\nword2\tb\nword3\ta\nword4\tb\n")
     smaller = {"quantize": "bfloat16", "dev": dev, "max_drop": 100.0}

@@ -4,7 +4,7 @@ import unittest.mock
 
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, run_directory, run_weights
+from bert_keras.checkpoints import conversion, run_directory, weights
 from bert_keras.core.settings import architecture, pretraining, strict, tasks
 from bert_keras.export import writing
 from bert_keras.kinds import catalogue, registry
@@ -62,7 +62,7 @@ def make_run(
     network = registry.build_network(bert_config, run.task, seed=seed)
     if change is not None:
         change(network)
-    run_weights.finish_run(run, network, results or {"steps": 0})
+    weights.finish_run(run, network, results or {"steps": 0})
     return directory
 
 

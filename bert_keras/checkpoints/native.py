@@ -2,13 +2,13 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from bert_keras.checkpoints import run_directory, run_weights, training_state, weights
+from bert_keras.checkpoints import run_directory, training_state, weights
 from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.checkpoints.formats import companions
 from bert_keras.core.errors import InputError
@@ -43,9 +43,7 @@ def read(path: Path) -> weights.Checkpoint:
             raise InputError(f"{path}: needs its run's files: leave it in RUN/{name}")
         run = run_directory.read_run(directory, kinds=("pretraining",), verb="pretrain")
     else:
-        run = run_weights.read_finished_run(
-            path, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS
-        )
+        run = read_finished_run(path, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS)
     results = run_directory.read_results(run.directory) or {}
     untrained = tuple(results.get("made_new", ()))
     if not _next_sentence_was_trained(run, path, results):
@@ -75,6 +73,27 @@ def read(path: Path) -> weights.Checkpoint:
         max_seq_length=settings and settings.max_seq_length,
         settings=settings,
         threshold=run_directory.threshold_of(results),
+    )
+
+
+def read_finished_run(
+    directory: str | Path, *, kinds: Collection[str], verb: str
+) -> run_directory.Run:
+    run = run_directory.read_run(directory, kinds=kinds, verb=verb)
+    if run_directory.read_results(directory) is None:
+        # A checkpoint of a fine-tuning is read by its own command only.
+        is_readable = run.task.kind == "pretraining"
+        best = _checkpoints_of(run).best() if is_readable else None
+        raise InputError(
+            f"{directory}: the run is not finished; run its command again to resume it"
+            + (f", or take its best checkpoint, {best}" if best else "")
+        )
+    return run
+
+
+def _checkpoints_of(run: run_directory.Run) -> training_state.CheckpointDirectory:
+    return training_state.CheckpointDirectory(
+        run.directory / run_directory.CHECKPOINTS_NAME, keep=1, is_chief=False
     )
 
 
@@ -122,7 +141,7 @@ def _next_sentence_was_trained(
     if evaluation := results.get("eval"):
         return "next_sentence_loss" in evaluation
     is_state = training_state.is_state(path)
-    states = [path] if is_state else run_weights.checkpoints_of(run).paths()
+    states = [path] if is_state else _checkpoints_of(run).paths()
     frozen = "non_trainable/bert_pretrainer/next_sentence_head/"
     names = training_state.open_state(states[-1])[0].layouts if states else ()
     return not any(name.startswith(frozen) for name in names)
@@ -153,7 +172,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         results[run_directory.THRESHOLDS] = threshold
     elif threshold is not None:
         results["eval"] = {"best_f1_thresh": threshold}
-    run_weights.finish_run(run, network, results)
+    weights.finish_run(run, network, results)
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"
         for name in checkpoint.arrays

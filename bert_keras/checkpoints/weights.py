@@ -16,6 +16,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 import keras
 import numpy as np
 
+from bert_keras.checkpoints import run_directory
+from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import tokenization
@@ -216,6 +218,20 @@ def from_network(network: keras.Model) -> dict[str, np.ndarray]:
         (_name(network, weight), keras.ops.convert_to_numpy(weight))
         for weight in network.weights
     )
+
+
+def finish_run(
+    run: run_directory.Run, network: keras.Model, results: Mapping[str, Any]
+) -> None:
+    """Writes the weights of a network into its run, and last the run's results."""
+    arrays = from_network(network)
+    safetensors_files.write(
+        run.directory / run_directory.WEIGHTS_NAME,
+        safetensors_files.layouts_of(arrays),
+        arrays.items(),
+        has_hashes=True,
+    )
+    run_directory.write_results(run.directory, results)
 
 
 def with_parts_apart(

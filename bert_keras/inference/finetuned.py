@@ -15,7 +15,6 @@ from bert_keras.checkpoints import (
     conversion,
     native,
     run_directory,
-    run_weights,
     starting_point,
     weights,
 )
@@ -79,7 +78,7 @@ class FinetunedModel:
                     "vocabulary and tokenizer_config.json"
                 )
             return model
-        run = run_weights.read_finished_run(
+        run = native.read_finished_run(
             directory, kinds=registry.LABELLED, verb="finetune"
         )
         settings = loading.load(

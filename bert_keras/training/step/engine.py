@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_directory, run_weights, training_state
+from bert_keras.checkpoints import run_directory, training_state, weights
 from bert_keras.training.step import replicas, self_check
 from bert_keras.training.step.learner import Learner
 
@@ -82,4 +82,4 @@ class KerasEngine:
         return replicas.checksums(self.strategy, self.state())
 
     def finish(self, run: run_directory.Run, results: Mapping[str, Any]) -> None:
-        run_weights.finish_run(run, self.network, results)
+        weights.finish_run(run, self.network, results)

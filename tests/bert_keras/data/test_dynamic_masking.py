@@ -7,7 +7,7 @@ import shutil
 import numpy as np
 import pytest
 
-from bert_keras.checkpoints import conversion, native, run_weights
+from bert_keras.checkpoints import conversion, native
 from bert_keras.core.settings import pipelines
 from bert_keras.data import dynamic_masking, features, tokenization
 from bert_keras.kinds import registry
@@ -95,7 +95,7 @@ def test_without_next_sentences_their_weights_stay_and_are_not_read(
     )
     settings, path = make.pretraining_config(num_checkpoints=9), tmp_path / "run"
     make.pretrain([tmp_path / "examples"], path, settings)
-    run = run_weights.read_finished_run(path, kinds=("pretraining",), verb="pretrain")
+    run = native.read_finished_run(path, kinds=("pretraining",), verb="pretrain")
     fresh, network = (
         registry.build_network(run.bert_config, run.task, seed=seed)
         for seed in (settings.seed, None)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_keras.checkpoints import conversion, run_weights, starting_point, weights
+from bert_keras.checkpoints import conversion, native, starting_point, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import (
     architecture,
@@ -130,7 +130,7 @@ def test_an_easy_task_is_learnt(tuned_run):
     # Of the last step in the curves, which the last one is here.
     assert results["train"] == scalars(directory)
     assert {"loss", "accuracy", "learning_rate", "gradient_norm"} < {*results["train"]}
-    task = run_weights.read_finished_run(
+    task = native.read_finished_run(
         directory, kinds=registry.LABELLED, verb="finetune"
     ).task
     assert task.labels == ("bad", "good")

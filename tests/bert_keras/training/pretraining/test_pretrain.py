@@ -10,7 +10,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, run_weights
+from bert_keras.checkpoints import conversion, native
 from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError, Stopped, Unavailable
 from bert_keras.core.settings import loading, pipelines, pretraining
@@ -386,7 +386,7 @@ def test_unusable_input(tiny_examples, tiny_vocab, tmp_path):
     (copied / "manifest.json").unlink()
     check("not a finished output of `bert-keras exam")
     with pytest.raises(InputError, match="expected a run directory made by"):
-        run_weights.read_finished_run(run, kinds=("pretraining",), verb="pretrain")
+        native.read_finished_run(run, kinds=("pretraining",), verb="pretrain")
 
 
 def test_several_hosts_of_a_tpu_cannot_mask(monkeypatch):

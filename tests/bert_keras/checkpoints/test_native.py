@@ -3,7 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from bert_keras.checkpoints import native, run_directory, run_weights, training_state
+from bert_keras.checkpoints import native, run_directory, training_state, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
@@ -26,14 +26,14 @@ def run(tmp_path):
 
 
 def read(run):
-    return run_weights.read_finished_run(
+    return native.read_finished_run(
         run.directory, kinds=("regression",), verb="finetune"
     )
 
 
 def test_weights_come_back_and_the_run_is_finished(run):
     network = registry.build_network(making.CONFIG, TASK, seed=1)
-    run_weights.finish_run(run, network, {"steps": 3})
+    weights.finish_run(run, network, {"steps": 3})
     assert read(run) == run
     assert run_directory.read_results(run.directory) == {"steps": 3}
     assert not list(run.directory.glob(".*"))
@@ -56,6 +56,4 @@ def test_an_unfinished_run_names_its_best_checkpoint(run):
     pretraining = dataclasses.replace(run, task=tasks.Task(kind="pretraining"))
     run_directory.describe_run(pretraining, None)
     with pytest.raises(InputError, match=f"or take its best checkpoint, {path}$"):
-        run_weights.read_finished_run(
-            run.directory, kinds=("pretraining",), verb="pretrain"
-        )
+        native.read_finished_run(run.directory, kinds=("pretraining",), verb="pretrain")
