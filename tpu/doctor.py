@@ -22,7 +22,7 @@ from typing import Literal
 
 from packaging import requirements, utils
 
-from bert_keras.core import files, gpus, provenance
+from bert_keras.core import chips, files, provenance
 from bert_keras.core.errors import InputError
 
 
@@ -226,8 +226,8 @@ def _lock(root: Path) -> str:
 
 
 def _gpu_devices(root: Path) -> str:
-    present = gpus.visible({}, devices=root / "dev")
-    shown = gpus.visible(devices=root / "dev")
+    present = chips.visible_gpus({}, devices=root / "dev")
+    shown = chips.visible_gpus(devices=root / "dev")
     if not present:
         found = "no /dev/nvidia0: no NVIDIA GPU here, or its driver is missing"
         raise Problem(found, "sudo apt-get install nvidia-driver-550")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_keras.core import gpus
+from bert_keras.core import chips
 from bert_keras.core.errors import InputError, check_choice, one_line
 from bert_keras.tpu import STRATEGIES, cluster
 
@@ -139,7 +139,7 @@ def _multi_worker_strategy(
 
 def _check_no_gpu(otherwise: str) -> None:
     """Refuses a machine that has GPUs after all; `otherwise` says what else to do."""
-    if names := gpus.visible():
+    if names := chips.visible_gpus():
         raise InputError(
             f"this machine has {len(names)} NVIDIA GPUs, but TensorFlow cannot use "
             "them: run `pip install '.[train,gpu]' -c constraints.txt` in the checkout "

@@ -1,4 +1,4 @@
-"""Data sheets of accelerators, and the slices that TPUs are rented in.
+"""Accelerators: data sheets, the slices that TPUs are rented in, this machine's GPUs.
 
 Bandwidth and speed of a TPU's chip: Google's pages on v4, v5e, v5p and v6e
 (docs.cloud.google.com/tpu/docs, read November 2026); speed of a GPU: NVIDIA's data
@@ -7,8 +7,10 @@ the compiler of libtpu 0.0.42.1 says that a program may use.
 """
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from bert_keras.core.errors import InputError, nearest
 
@@ -118,3 +120,20 @@ def parse_device(name: str) -> Device:
         f"no device {name!r}{nearest(lowered, known)}; expected a TPU slice such as "
         f"v5e-8 (known: {', '.join(chip.name for chip in CHIPS)})"
     )
+
+
+def visible_gpus(
+    environment: Mapping[str, str] = os.environ, *, devices: Path = Path("/dev")
+) -> list[str]:
+    """Returns NVIDIA's GPUs that a process may use, as `CUDA_VISIBLE_DEVICES` has them.
+    The driver's device files, `nvidia0` and so on, are in `devices`."""
+    text = environment.get("CUDA_VISIBLE_DEVICES")
+    if text is not None:
+        names = [name.strip() for name in text.split(",")]
+        # CUDA ignores what follows a name of no device.
+        end = next((i for i, n in enumerate(names) if n in ("", "-1")), len(names))
+        return names[:end]
+    names = os.listdir(devices) if devices.is_dir() else []
+    count = sum(1 for name in names if re.fullmatch("nvidia[0-9]+", name))
+    # CUDA numbers those that are there from 0.
+    return [str(number) for number in range(count)]

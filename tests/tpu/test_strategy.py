@@ -6,7 +6,7 @@ import sys
 import pytest
 import tensorflow as tf
 
-from bert_keras.core import gpus
+from bert_keras.core import chips
 from bert_keras.core.errors import InputError
 from bert_keras.tpu import strategy
 from tests.tpu import test_cluster
@@ -50,7 +50,7 @@ def test_memory_of_gpus_grows(monkeypatch):
 @needs_no_gpu
 def test_a_gpu_that_tensorflow_cannot_use_is_not_passed_over(monkeypatch):
     """As where its CUDA libraries are missing: training would take weeks, unsaid."""
-    monkeypatch.setattr(gpus, "visible", lambda: ["0", "1"])
+    monkeypatch.setattr(chips, "visible_gpus", lambda: ["0", "1"])
     message = "has 2 NVIDIA GPUs, but TensorFlow cannot use them: run `pip .*gpu"
     for name in ("auto", "gpu"):
         with pytest.raises(InputError, match=message):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.checkpoints import run_directory
-from bert_keras.core import files, gpus, ownership, progress
+from bert_keras.core import chips, files, ownership, progress
 from bert_keras.core.errors import InputError, Stopped, check_choice
 from bert_keras.core.settings import finetuning, strict, sweeps
 from bert_keras.kinds import catalogue, splits
@@ -336,7 +336,7 @@ class Processes:
             slot=slot,
             num_slots=self.num_slots,
             num_cores=len(os.sched_getaffinity(0)),
-            devices=gpus.visible(),
+            devices=chips.visible_gpus(),
         )
         with open(log, "wb") as file:
             file.write(f"$ {shlex.join(['bert-keras', *arguments])}\n".encode())

@@ -67,3 +67,22 @@ def test_data_sheets_are_of_one_unit(chip):
 )
 def test_data_sheets(name, dtype, expected):
     assert chips.peak_flops(name, dtype) == expected
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (None, ["0", "1"]),
+        ("", []),
+        ("-1", []),
+        ("3", ["3"]),
+        ("3, 1,-1,0", ["3", "1"]),
+        ("GPU-8932f937", ["GPU-8932f937"]),
+    ],
+)
+def test_visible_gpus(tmp_path, shown, expected):
+    for name in ("nvidia0", "nvidia5", "nvidiactl", "nvidia-uvm", "null"):
+        (tmp_path / name).touch()
+    environment = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
+    assert chips.visible_gpus(environment, devices=tmp_path) == expected
+    assert chips.visible_gpus({}, devices=tmp_path / "none") == []
