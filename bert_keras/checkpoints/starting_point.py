@@ -41,11 +41,8 @@ class Init(NamedTuple):
     read: Callable[[str | Path], weights.Checkpoint]
     """`conversion.read`: only commands know all formats."""
 
-    def open(self) -> weights.Checkpoint:
-        return self.read(self.path)
-
     def open_with_tokenizer(self) -> weights.Checkpoint:
-        checkpoint = self.open()
+        checkpoint = self.read(self.path)
         _check_has_vocabulary(checkpoint, self.path)
         companions.check_casing_is_known(checkpoint, path=self.path)
         return checkpoint

@@ -145,7 +145,7 @@ class PretrainingJob(run.Job):
         changes: dict[str, Any] = {
             "precision": precision.resolve(settings.precision, strategy)
         }
-        checkpoint = None if init is None else init.open()
+        checkpoint = None if init is None else init.read(init.path)
         if init is not None:
             changes["model"] = starting_point.model_config(
                 settings.model, checkpoint, path=init.path

@@ -87,10 +87,11 @@ def _check_config(values: Mapping[str, Any], path: Path) -> bool | None:
             raise InputError(
                 f"{path}: {key} is {token!r}, expected {expected!r}: {_REMEDY}"
             )
-    # Theirs lower-cases by default.
-    lowercase = _flag(values, "do_lower_case", path)
+    lowercase = values.get("do_lower_case")
     expected = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
-    _check_flags(values, path, expected | {"strip_accents": lowercase is not False})
+    # Theirs lower-cases by default.
+    expected["strip_accents"] = lowercase is not False
+    _check_flags(values, path, {"do_lower_case": None, **expected})
     return lowercase
 
 
@@ -118,9 +119,10 @@ def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
             )
     if is_ours is not None:
         return is_ours
-    lowercase = _flag(normalizer, "lowercase", path) is True
+    lowercase = normalizer.get("lowercase") is True
     expected = {"strip_accents": lowercase, "clean_text": True}
-    _check_flags(normalizer, path, expected | {"handle_chinese_chars": True})
+    expected["handle_chinese_chars"] = True
+    _check_flags(normalizer, path, {"lowercase": None, **expected})
     return lowercase
 
 
@@ -130,21 +132,18 @@ def _part(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _check_flags(
-    values: Mapping[str, Any], path: Path, expected: Mapping[str, bool]
+    values: Mapping[str, Any], path: Path, expected: Mapping[str, bool | None]
 ) -> None:
+    """Checks the flags that a file has; either value of those that expect `None`."""
     for key, flag in expected.items():
-        if _flag(values, key, path) not in (None, flag):
+        value = values.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise InputError(f"{path}: {key} is {value!r}, expected true or false")
+        if None not in (value, flag) and value != flag:
             raise InputError(
-                f"{path}: {key} is {values[key]}, with the original BERT it is {flag}: "
+                f"{path}: {key} is {value}, with the original BERT it is {flag}: "
                 + _REMEDY
             )
-
-
-def _flag(values: Mapping[str, Any], key: str, path: Path) -> bool | None:
-    value = values.get(key)
-    if value is None or isinstance(value, bool):
-        return value
-    raise InputError(f"{path}: {key} is {value!r}, expected true or false")
 
 
 def _read_vocabulary(values: Mapping[str, Any], path: Path) -> tokenization.Vocabulary:

@@ -17,15 +17,11 @@ TASK = tasks.Task(kind="classification", labels=("a", "b", "c"))
 
 @pytest.fixture(scope="module")
 def rows(tiny_config):
-    variables = {"kernel": "", "bias": "b"}
-    with_heads, transposed = (
-        weights.rows(names, variables, tiny_config, TASK, kernels=kernels)
-        for names, kernels in (
-            ({QUERY: "q", OUTPUT: "o"}, "heads"),
-            ({"encoder/pooler": "p"}, "transposed"),
-        )
-    )
-    return with_heads + transposed
+    options = {"kernel": "", "bias": "b"}, tiny_config, TASK
+    return [
+        *weights.rows({QUERY: "q", OUTPUT: "o"}, *options, kernels="heads"),
+        *weights.rows({"encoder/pooler": "p"}, *options, kernels="transposed"),
+    ]
 
 
 class Tensors:
