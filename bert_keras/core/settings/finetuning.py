@@ -7,17 +7,10 @@ from typing import Any, Literal
 
 import pydantic
 
+from bert_keras.core.settings import tasks
 from bert_keras.core.settings.architecture import Precision, Recompute
 from bert_keras.core.settings.pretraining import AdamwMode
 from bert_keras.core.settings.strict import StrictModel
-from bert_keras.core.settings.tasks import (
-    FORMS,
-    FeatureLayers,
-    LongTexts,
-    Task,
-    TextPooling,
-    reads_windows,
-)
 
 
 class TextColumns(StrictModel):
@@ -68,7 +61,7 @@ class EmbeddingConfig(StrictModel):
     """Factor of cosines before a softmax over a batch: 1 / temperature."""
     max_label: float = pydantic.Field(default=1.0, gt=0, allow_inf_nan=False)
     """Label of pairs that mean the same, which becomes a cosine of 1: 5 for STS-B."""
-    pooling: TextPooling = "mean"
+    pooling: tasks.TextPooling = "mean"
     """What a text's vector is made of."""
     normalize: bool = True
     """Vectors that are answered and exported have length 1."""
@@ -120,8 +113,8 @@ class FinetuningConfig(StrictModel):
 
     task: str = pydantic.Field(
         default="text",
-        description=f"Form of your own data ({', '.join(f'`{f}`' for f in FORMS)}), or "
-        "a data set of `bert_keras.kinds.catalogue`, such as `MRPC`.",
+        description=f"Form of your own data (`{'`, `'.join(tasks.FORMS)}`), or a data "
+        "set of `bert_keras.kinds.catalogue`, such as `MRPC`.",
     )
     columns: TextColumns = TextColumns()
     """Names of the columns of a table or JSON lines."""
@@ -141,7 +134,7 @@ class FinetuningConfig(StrictModel):
     max_seq_length: int = pydantic.Field(default=128, ge=4)
     """Tokens of an input, special tokens included. Longer inputs are cut, the longer
     text of a pair first; those of `span` and `tagging` into windows."""
-    long_texts: LongTexts = "cut"
+    long_texts: tasks.LongTexts = "cut"
     """What becomes of longer texts, or of a pair's longer one: `cut` keeps the
     beginning; `head_tail` a quarter from the beginning and the rest from the end, 128
     and 382 of 510 tokens (Sun et al., 2019). `windows_mean` and `windows_max`, of
@@ -161,7 +154,7 @@ class FinetuningConfig(StrictModel):
     """Cells in each direction of a BiLSTM below the head (paper, Table 5); 0: none."""
     num_bilstm_layers: int = pydantic.Field(default=1, gt=0)
     """BiLSTMs, one on the other; 2 in the paper's Table 7."""
-    feature_layers: FeatureLayers | None = None
+    feature_layers: tasks.FeatureLayers | None = None
     """`tagging`: outputs of the encoder that the head reads, at the first pieces of a
     sentence's words, while the encoder stays as it is and drops nothing (paper, 5.3).
     Weights of a sum are learnt. null: the last layer of an encoder that is trained."""
@@ -266,7 +259,7 @@ class FinetuningConfig(StrictModel):
         }
 
     def _problems(self) -> Iterator[str]:
-        if self.window_stride and not reads_windows(self.long_texts):
+        if self.window_stride and not tasks.reads_windows(self.long_texts):
             yield (
                 "`window_stride` is for `long_texts` windows_mean and windows_max, got "
                 f"{self.long_texts}: leave it out"
@@ -314,7 +307,7 @@ class FinetuningConfig(StrictModel):
             return "corrected" if self.task == "embedding" else "google"
         return self.adamw_mode
 
-    def are_batches_by_length(self, task: Task) -> bool:
+    def are_batches_by_length(self, task: tasks.Task) -> bool:
         """Whether batches of a task hold examples of about the same length."""
         if self.batches == "auto":
             return task.kind not in ("tagging", "embedding")

@@ -7,12 +7,7 @@ from typing import Literal
 import pydantic
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.architecture import (
-    RECOMPUTED,
-    ModelConfig,
-    Precision,
-    Recompute,
-)
+from bert_keras.core.settings import architecture
 from bert_keras.core.settings.strict import StrictModel
 
 AdamwMode = Literal["google", "corrected"]
@@ -69,7 +64,7 @@ class PhaseConfig(StrictModel):
 class PretrainingConfig(StrictModel):
     """One pre-training run."""
 
-    model: ModelConfig = ModelConfig()
+    model: architecture.ModelConfig = architecture.ModelConfig()
     """The encoder."""
     optimizer: OptimizerConfig = OptimizerConfig()
     """The optimizer and its learning rate."""
@@ -80,8 +75,8 @@ class PretrainingConfig(StrictModel):
     gradient_accumulation_steps: int = pydantic.Field(default=1, gt=0)
     """Parts in which a replica computes its share of a batch, to need less memory, also
     to evaluate; the result is that of the whole batch. May change on resume."""
-    recompute: Recompute = pydantic.Field(
-        default="none", description=f"{RECOMPUTED} May change on resume."
+    recompute: architecture.Recompute = pydantic.Field(
+        default="none", description=f"{architecture.RECOMPUTED} May change on resume."
     )
     num_train_steps: int = pydantic.Field(default=1_000_000, gt=0)
     """Optimizer updates of the whole run."""
@@ -138,7 +133,7 @@ class PretrainingConfig(StrictModel):
     """Records held in memory for shuffling."""
     profile_steps: tuple[int, int] | None = None
     """First and last step of a TensorBoard profile; null: no. May change on resume."""
-    precision: Precision = "auto"
+    precision: architecture.Precision = "auto"
     seed: int = 12345
     """Seed of initial weights, shuffling, masks and dropout."""
 
