@@ -90,8 +90,7 @@ def verify_shards(
         try:
             size = files.size(path)
         except OSError:
-            message = f"{path}: listed in {MANIFEST_NAME} but missing"
-            raise InputError(message) from None
+            raise InputError(f"{path}: listed in {MANIFEST_NAME} but missing") from None
         if size != shard.num_bytes:
             raise InputError(
                 f"{path}: {size} bytes, {MANIFEST_NAME} says {shard.num_bytes}: the "

@@ -126,7 +126,8 @@ def read(path: Path) -> weights.Checkpoint:
     if head_path.is_file():
         task, max_seq_length = _read_task(path)
         source = keras_files.WeightsFile(head_path)
-        rows = _rows(_HEAD, bert_config, task) if _has_place(task) else []
+        has_place = registry.find(task.kind).names.keras_hub is not None
+        rows = _rows(_HEAD, bert_config, task) if has_place else []
         if missing := sorted({row.theirs for row in rows} - source.shapes.keys()):
             raise InputError(f"{head_path}: expected a tensor {missing[0]!r}")
         head = weights.open_arrays(source, rows, path=head_path)
@@ -228,10 +229,6 @@ def _read_lowercase(path: Path) -> bool:
             f"which it {'is' if lowercase else 'is not'}"
         )
     return lowercase
-
-
-def _has_place(task: tasks.Task) -> bool:
-    return registry.find(task.kind).names.keras_hub is not None
 
 
 def _read_task(directory: Path) -> tuple[tasks.Task, int | None]:
@@ -344,7 +341,8 @@ def _write_task(
     tokenizer = _serialized("bert_tokenizer", values, dtype="int32")
     files.write_json(directory / _TOKENIZER, tokenizer, indent=4)
     task, bert_config = checkpoint.task, checkpoint.bert_config
-    if not _has_place(task):
+    activation = registry.find(task.kind).names.keras_hub
+    if activation is None:
         return set()
     # 2. How texts become inputs, and what is computed of them.
     length = checkpoint.max_seq_length or bert_config.max_position_embeddings
@@ -359,7 +357,7 @@ def _write_task(
         "backbone": backbone,
         "preprocessor": preprocessor,
         "num_classes": len(checkpoint.arrays["head/classifier/bias"]),
-        "activation": registry.find(task.kind).names.keras_hub,
+        "activation": activation,
         "dropout": bert_config.hidden_dropout_prob,
     }
     described = _serialized("bert_text_classifier", values, dtype=None)
