@@ -435,7 +435,7 @@ def test_dangerous_files_are_refused(preset, put, message):
     with h5py.File(preset / "other.h5", "w") as other:
         other["secret"] = np.zeros((16, 16), np.float32)
     with pytest.raises(InputError, match=message):
-        keras_hub.read(preset)
+        weights.check(keras_hub.read(preset), path=preset)
 
 
 def test_a_file_with_flipped_bytes_is_read_or_refused(preset):
