@@ -8,7 +8,7 @@ whole.
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +132,9 @@ def encode_bucket(
         counts["example_tokens"] += int(batch.lengths.sum())
         counts["random_next_examples"] += int(batch.is_random_next.sum())
         if batch.masked:
-            counts["masked_tokens"] += int(batch.masked.num_masked.sum())
+            counts["masked_tokens"] += np.count_nonzero(
+                batch.masked["masked_lm_weights"]
+            )
         if row_of is not None:
             counts["rows"] += int(row_of[-1]) + 1
         yield from encode_batch(batch, config, row_of)
@@ -173,8 +175,8 @@ class Batch(NamedTuple):
     first_lengths: np.ndarray
     """`(n,)` tokens of `[CLS] A [SEP]`."""
     is_random_next: np.ndarray
-    masked: masking.MaskedBatch | None
-    """`None`: masks are made when the records are loaded."""
+    masked: Mapping[str, np.ndarray]
+    """See `masking.mask_batch`; empty: masks are made when the records are loaded."""
 
 
 def make_batch(
@@ -196,7 +198,7 @@ def make_batch(
     true_ids[rows, first_lengths - 1] = vocabulary.sep_id
     true_ids[rows, lengths - 1] = vocabulary.sep_id
     true_ids[columns >= lengths[:, np.newaxis]] = 0
-    masked = None
+    masked = {}
     if config.masking == "static":
         masked = masking.mask_batch(
             true_ids, lengths, spans.seeds, vocabulary=vocabulary, config=config
@@ -220,27 +222,19 @@ def encode_batch(
         "input_mask": is_token,
         "segment_ids": is_token & (columns >= batch.first_lengths[:, np.newaxis]),
         "next_sentence_labels": batch.is_random_next[:, np.newaxis].astype(np.int64),
+        **batch.masked,
     }
-    if batch.masked is not None:
-        slots = np.arange(config.num_predictions)
-        weights = slots < batch.masked.num_masked[:, np.newaxis]
-        values |= {
-            "input_ids": batch.masked.input_ids,
-            "masked_lm_positions": batch.masked.positions,
-            "masked_lm_ids": batch.masked.labels,
-            "masked_lm_weights": weights.astype(np.float32),
-        }
     lengths = {}
     if row_of is not None:
         values = packing.join_rows(values, row_of, config)
         labels = values["next_sentence_labels"]
         lengths["next_sentence_labels"] = (labels >= 0).sum(axis=1)
         values["next_sentence_labels"] = np.maximum(labels, 0)
-    if batch.masked is None:
+    if not batch.masked:
         is_token = values["input_mask" if row_of is None else "instance_ids"] > 0
         lengths["input_ids"] = is_token.sum(axis=1)
     values = {features.stored_name(name, config): v for name, v in values.items()}
-    if batch.masked is None or row_of is not None:
+    if not batch.masked or row_of is not None:
         stored = {feature.name for feature in features.record_features(config)}
         values = {name: v for name, v in values.items() if name in stored}
     return records.encode_examples(

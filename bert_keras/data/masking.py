@@ -1,31 +1,62 @@
 """Masked-LM inputs and targets of many sequences of token ids at a time.
 
-Masks made once (`bert-keras examples`) and masks made at loading (`dynamic_masking`)
-follow one rule. Chance is a hash of (seed of the sequence, place, purpose), see
+Masks made once (`bert-keras examples`) and masks made at loading, which differ in each
+epoch, follow one rule. Chance is a hash of (seed of the sequence, place, purpose), see
 `seeded_hash`: a sequence with the same seed gets the same masks in any batch, padded to
-any length, on any version of NumPy.
+any length, on any version of NumPy. Masks made at loading have the seeds of
+`record_seeds`: they are the same from any number of workers, and in a resumed run.
 """
 
 import itertools
-from typing import NamedTuple
 
 import numpy as np
 
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import seeded_hash, tokenization
 
+EVALUATION_EPOCH = -1
+"""Epoch of the masks of every evaluation; training has no such epoch."""
 
-class MaskedBatch(NamedTuple):
-    """A batch of `n` sequences of `L` tokens with at most `P` hidden tokens each."""
 
-    input_ids: np.ndarray
-    """`(n, L)` int32: all tokens, with the replacements."""
-    positions: np.ndarray
-    """`(n, P)` int32: places of the hidden tokens, ascending, padded with 0."""
-    labels: np.ndarray
-    """`(n, P)` int32: true ids of the hidden tokens, padded with 0."""
-    num_masked: np.ndarray
-    """`(n,)` int32: number of hidden tokens; the rest of `P` is padding."""
+def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """Returns the seeds of the examples' masks, `(n,)` uint64.
+
+    `mix(mix(mix(seed + c) ^ epoch + c) ^ record + c)` modulo 2 ** 64, where `mix` is
+    the last step of SplitMix64 and `c` its increment, 0x9E3779B97F4A7C15.
+
+    Args:
+        seed: of the run.
+        epochs: `(n,)` integers, from 0.
+        records: `(n,)` integers: places of the records in all shards of the directory,
+            in the manifest's order.
+    """
+    states = np.full(len(records), seed & (1 << 64) - 1, np.uint64)
+    for numbers in (np.zeros_like(records), epochs, records):
+        states ^= numbers.astype(np.uint64)
+        states = seeded_hash.mix(states + seeded_hash.INCREMENT)
+    return states
+
+
+def plain_examples(
+    input_ids: np.ndarray,
+    lengths: np.ndarray,
+    *,
+    vocabulary: tokenization.Vocabulary,
+    config: ExamplesConfig,
+) -> dict[str, np.ndarray]:
+    """Returns `input_ids`, `input_mask` and `segment_ids` of records without masks,
+    each int32, from `(n, L)` ids, padded with 0, and `(n,)` numbers of tokens."""
+    is_token = np.arange(input_ids.shape[1]) < lengths[:, np.newaxis]
+    segment_ids = np.zeros_like(input_ids, np.int32)
+    if config.packing == "sentence_pairs":
+        is_sep = (input_ids == vocabulary.sep_id).astype(np.int32)
+        num_sep_before = np.cumsum(is_sep, axis=1) - is_sep
+        segment_ids = ((num_sep_before > 0) & is_token).astype(np.int32)
+    return {
+        "input_ids": input_ids,
+        "input_mask": is_token.astype(np.int32),
+        "segment_ids": segment_ids,
+    }
 
 
 def num_predictions(
@@ -46,8 +77,11 @@ def mask_batch(
     vocabulary: tokenization.Vocabulary,
     config: ExamplesConfig,
     shares: np.ndarray | None = None,
-) -> MaskedBatch:
+) -> dict[str, np.ndarray]:
     """Hides a random part of each sequence, as google-research/bert does.
+
+    Returns `input_ids`, all tokens with the replacements, and the `masked_lm` features
+    of `features.pretraining_features`: int32, and weights float32.
 
     Positions are drawn without replacement from all but `[CLS]` and `[SEP]`. Each drawn
     token becomes `[MASK]` (by default in 80 % of the cases), a random id of the whole
@@ -112,12 +146,12 @@ def mask_batch(
     masked_ids = input_ids.astype(np.int32)
     rows, slots = np.nonzero(is_masked)
     masked_ids[rows, positions[rows, slots]] = shown[rows, slots]
-    return MaskedBatch(
-        input_ids=masked_ids,
-        positions=positions.astype(np.int32),
-        labels=np.where(is_masked, labels, 0).astype(np.int32),
-        num_masked=num_masked.astype(np.int32),
-    )
+    return {
+        "input_ids": masked_ids,
+        "masked_lm_positions": positions.astype(np.int32),
+        "masked_lm_ids": np.where(is_masked, labels, 0).astype(np.int32),
+        "masked_lm_weights": is_masked.astype(np.float32),
+    }
 
 
 def _draw_tokens(

@@ -86,7 +86,7 @@ class BertEmbedder(encoder.BertNetwork):
         self.encoder = encoder.part_of(self)
 
     def build(self, input_shape=None):
-        self.encoder.build()
+        super().build()
         # Unused, it has no gradient, but weight decay would shrink it.
         self.encoder.pooler.trainable = False
 

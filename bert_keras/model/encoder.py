@@ -32,6 +32,9 @@ class BertNetwork(keras.Model):
         self.config = config
         self.seed = seed
 
+    def build(self, input_shape=None):
+        layers.build_parts(self)
+
     @property
     def initializer_range(self) -> float:
         return self.config.initializer_range
@@ -138,18 +141,13 @@ class BertEncoder(BertNetwork):
             )
             for index in range(config.num_hidden_layers)
         ]
-        self.pooler = layers.dense(self, config.hidden_size, "pooler")
+        size = config.hidden_size
+        self.pooler = layers.Dense(self, size, size, "pooler")
 
     @property
     def word_embeddings(self) -> keras.Variable:
         """Table of the word embeddings, `(vocab_size, hidden_size)`."""
         return self.embeddings.word_embeddings
-
-    def build(self, input_shape=None):
-        self.embeddings.build()
-        for layer in self.transformer_layers:
-            layer.build()
-        self.pooler.build((None, self.config.hidden_size))
 
     def dropout_seeds(self, features):
         """Returns the batch's seeds or random ones, `(batch_size[, slots])` int32."""

@@ -38,12 +38,11 @@ class MaskedLanguageModelHead(layers.Part):
         self.vocab_size = vocab_size
         self.hidden_size = hidden_size
         self.hidden_act = hidden_act
-        self.transform = layers.dense(self, hidden_size, "transform")
+        self.transform = layers.Dense(self, hidden_size, hidden_size, "transform")
         self.layer_norm = self.make_norm(hidden_size, "layer_norm")
 
     def build(self, input_shape=None):
-        self.transform.build((None, self.hidden_size))
-        self.layer_norm.build()
+        super().build()
         # Added to float32 logits.
         self.output_bias = self.add_weight(
             (self.vocab_size,), "zeros", name="output_bias", autocast=False
@@ -71,11 +70,7 @@ class NextSentenceHead(layers.Part):
 
     def __init__(self, hidden_size: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.hidden_size = hidden_size
-        self.classifier = layers.dense(self, 2, "classifier")
-
-    def build(self, input_shape=None):
-        self.classifier.build((None, self.hidden_size))
+        self.classifier = layers.Dense(self, hidden_size, 2, "classifier")
 
     def call(self, pooled_output):
         return ops.cast(self.classifier(pooled_output), "float32")
@@ -145,14 +140,9 @@ class ClassificationHead(layers.Part):
         ]
         names = [*(f"dropout_{index}" for index in range(num_bilstms - 1)), "dropout"]
         self.dropouts = [self.make_dropout(dropout_rate, name) for name in names]
-        self.classifier = layers.dense(self, num_labels, "classifier")
-
-    def build(self, input_shape=None):
-        if self.mix is not None:
-            self.mix.build()
-        for layer in self.bilstms:
-            layer.build()
-        self.classifier.build((None, self.classified_size))
+        self.classifier = layers.Dense(
+            self, self.classified_size, num_labels, "classifier"
+        )
 
     def call(self, encoded, dropout_seeds=None, input_mask=None, training=None):
         if self.mix is not None:

@@ -35,15 +35,26 @@ def initializer_of(owner: Any, name: str) -> keras.Initializer:
     )
 
 
-def dense(owner: Any, units: int, name: str, **options: Any) -> keras.layers.Dense:
-    """Returns a linear map of the last axis, of a `Part` or a `BertNetwork`."""
-    return keras.layers.Dense(
-        units,
-        kernel_initializer=initializer_of(owner, name),
-        name=name,
-        dtype=owner.dtype_policy,
-        **options,
-    )
+class Dense(keras.layers.Dense):
+    """A linear map of the last axis, of a `Part` or a `BertNetwork`."""
+
+    def __init__(self, owner: Any, num_inputs: int, units: int, name: str) -> None:
+        super().__init__(
+            units,
+            kernel_initializer=initializer_of(owner, name),
+            name=name,
+            dtype=owner.dtype_policy,
+        )
+        self.num_inputs = num_inputs
+
+    def build(self, input_shape=None):
+        super().build((None, self.num_inputs))
+
+
+def build_parts(owner: keras.layers.Layer) -> None:
+    """Creates the weights of a layer's own layers, which all know their sizes."""
+    for layer in owner._flatten_layers(include_self=False, recursive=False):
+        layer.build(None)
 
 
 class Part(keras.layers.Layer):
@@ -56,6 +67,9 @@ class Part(keras.layers.Layer):
         super().__init__(**kwargs)
         self.initializer_range = initializer_range
         self.seed = seed
+
+    def build(self, input_shape=None):
+        build_parts(self)
 
     def make_dropout(self, rate: float, name: str) -> dropout.Dropout:
         options = {"seed": derive_seed(self.seed, name), "dtype": self.dtype_policy}
@@ -150,7 +164,7 @@ class Embeddings(Part):
                 ("type_embeddings", self.type_vocab_size),
             )
         )
-        self.layer_norm.build()
+        super().build()
 
     def call(
         self, input_ids, segment_ids, dropout_seeds=None, positions=None, training=None
@@ -227,13 +241,11 @@ class SelfAttention(Part):
         self.size_per_head = hidden_size // num_attention_heads
         self._scale = 1.0 / math.sqrt(self.size_per_head)
         # One product with all three kernels is faster than three products.
-        self.query_key_value = dense(self, 3 * hidden_size, "query_key_value")
+        self.query_key_value = Dense(
+            self, hidden_size, 3 * hidden_size, "query_key_value"
+        )
         self.dropout = self.make_dropout(dropout_rate, "dropout")
-        self.output_dense = dense(self, hidden_size, "output_dense")
-
-    def build(self, input_shape=None):
-        self.query_key_value.build((None, None, self.hidden_size))
-        self.output_dense.build((None, None, self.hidden_size))
+        self.output_dense = Dense(self, hidden_size, hidden_size, "output_dense")
 
     def call(
         self,
@@ -330,14 +342,10 @@ class FeedForward(Part):
     ) -> None:
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
-        self.intermediate_size = intermediate_size
         self.hidden_act = hidden_act
-        self.intermediate_dense = dense(self, intermediate_size, "intermediate_dense")
-        self.output_dense = dense(self, hidden_size, "output_dense")
-
-    def build(self, input_shape=None):
-        self.intermediate_dense.build((None, None, self.hidden_size))
-        self.output_dense.build((None, None, self.intermediate_size))
+        sizes = hidden_size, intermediate_size
+        self.intermediate_dense = Dense(self, *sizes, "intermediate_dense")
+        self.output_dense = Dense(self, *reversed(sizes), "output_dense")
 
     def call(self, hidden_states, training=None):
         length = ops.shape(hidden_states)[1]
@@ -398,12 +406,6 @@ class TransformerLayer(Part):
         self.output_dropout = self.make_dropout(rate, "output_dropout")
         self.attention_layer_norm = self.make_norm(hidden_size, "attention_layer_norm")
         self.output_layer_norm = self.make_norm(hidden_size, "output_layer_norm")
-
-    def build(self, input_shape=None):
-        self.self_attention.build()
-        self.attention_layer_norm.build()
-        self.feed_forward.build()
-        self.output_layer_norm.build()
 
     def call(
         self,

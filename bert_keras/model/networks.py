@@ -78,8 +78,7 @@ class EncoderWithHead(encoder.BertNetwork):
         )
 
     def build(self, input_shape=None):
-        self.encoder.build()
-        self.head.build()
+        super().build()
         if self.per_token or self.head.bilstms:
             # Unused, it has no gradient, but weight decay would shrink it.
             self.encoder.pooler.trainable = False

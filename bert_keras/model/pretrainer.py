@@ -53,9 +53,7 @@ class BertPretrainer(encoder.BertNetwork):
         )
 
     def build(self, input_shape=None):
-        self.encoder.build()
-        self.masked_lm_head.build()
-        self.next_sentence_head.build()
+        super().build()
         if not self.next_sentence:
             # Not part of the loss, but weight decay would shrink them.
             self.next_sentence_head.trainable = False

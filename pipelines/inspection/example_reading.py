@@ -17,7 +17,7 @@ from google.protobuf import (
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import dynamic_masking, features, packing, tokenization
+from bert_keras.data import features, masking, packing, tokenization
 from bert_keras.pipelines import records
 
 BATCH_SIZE = 512
@@ -120,17 +120,15 @@ class Reader:
             arrays, places = self._load(chunk, path=path, start=start)
             if self.config.masking == "dynamic":
                 places += (first_record + start) * self.config.num_slots
-                seeds = dynamic_masking.record_seeds(
+                seeds = masking.record_seeds(
                     self.config.random_seed, np.zeros_like(places), places
                 )
-                arrays |= dynamic_masking.mask_examples(
-                    arrays["input_ids"],
-                    # No token of a plain example is padding.
-                    (arrays["input_ids"] != 0).sum(axis=1),
-                    seeds,
-                    vocabulary=self.vocabulary,
-                    config=self.config,
-                )
+                ids = arrays["input_ids"]
+                # No token of a plain example is padding.
+                lengths = (ids != 0).sum(axis=1)
+                options = {"vocabulary": self.vocabulary, "config": self.config}
+                arrays |= masking.plain_examples(ids, lengths, **options)
+                arrays |= masking.mask_batch(ids, lengths, seeds, **options)
             seen.update(records=len(chunk), bytes=sum(map(len, chunk)))
             yield arrays
             start += len(chunk)

@@ -149,11 +149,12 @@ def lists_of(batch, row, config):
             return {ids: true_ids}
         return {ids: true_ids, "next_sentence_labels": label}
     padding = [0] * (config.max_seq_length - length)
-    number = int(batch.masked.num_masked[row])
+    masked = {name: values[row].tolist() for name, values in batch.masked.items()}
+    number = int(sum(masked["masked_lm_weights"]))
     no_predictions = [0] * (config.num_predictions - number)
-    positions = batch.masked.positions[row, :number].tolist()
+    positions = masked["masked_lm_positions"][:number]
     return {
-        ids: batch.masked.input_ids[row, :length].tolist() + padding,
+        ids: masked["input_ids"][:length] + padding,
         "input_mask": [1] * length + padding,
         segments: [0] * first + [1] * (length - first) + padding,
         "masked_lm_positions": positions + no_predictions,
@@ -179,7 +180,8 @@ def check_instance(batch, row, config):
         assert np.diff([0, *ends]).min() > 1
     if config.masking == "dynamic":
         return
-    shown, positions, labels, number = (values[row] for values in batch.masked)
+    shown, positions, labels, weights = (v[row] for v in batch.masked.values())
+    number = int(weights.sum())
     hidden = positions[:number]
     assert (np.diff(hidden) > 0).all()
     assert not {0, *ends}.intersection(hidden.tolist())

@@ -104,10 +104,10 @@ def our_runs(config):
     masked = batch.masked
     made = [
         described(
-            masked.input_ids[row, :length],
+            masked["input_ids"][row, :length],
             batch.true_ids[row, :length],
             int(batch.first_lengths[row]),
-            masked.positions[row, : masked.num_masked[row]],
+            masked["masked_lm_positions"][row, masked["masked_lm_weights"][row] > 0],
             batch.is_random_next[row],
         )
         for row, length in enumerate(batch.lengths)

@@ -285,8 +285,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     # 1. The weights of the backbone.
     size, scale = bert_config.hidden_size, bert_config.initializer_range
     owner = layers.Part(initializer_range=scale, seed=native.SEED, dtype="float32")
-    pooler = layers.dense(owner, size, "pooler")
-    pooler.build((None, size))
+    pooler = layers.Dense(owner, size, size, "pooler")
+    pooler.build()
     new_arrays = {
         f"encoder/pooler/{name}": keras.ops.convert_to_numpy(getattr(pooler, name))
         for name in ("kernel", "bias")

@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig, instances_per_row
-from bert_keras.data import dynamic_masking, features
+from bert_keras.data import features, masking
 from bert_keras.training.pretraining import record_parsing
 from bert_keras.training.step import replicas
 
@@ -139,7 +139,7 @@ class RecordBatches(record_parsing.Parser):
         padding = tf.data.Dataset.from_tensors((tf.constant(-1, tf.int64), record))
         records = records.concatenate(padding.repeat(self.batch_size))
         batches = records.batch(self.batch_size, drop_remainder=True)
-        epoch = tf.constant(dynamic_masking.EVALUATION_EPOCH, tf.int64)
+        epoch = tf.constant(masking.EVALUATION_EPOCH, tf.int64)
         share = tf.constant(self.config.masked_lm_prob, tf.float64)
         chance = [tf.fill([self.batch_size], value) for value in (epoch, share)]
         endless = batches.take(num_batches).repeat()

@@ -1,6 +1,6 @@
 """Parsing of records into the features of a batch, all of static shape.
 
-The run's seed, the epoch and a record's number decide chance: see `dynamic_masking`.
+The run's seed, the epoch and a record's number decide chance: see `masking`.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,7 @@ import tensorflow as tf
 
 from bert_keras.core.settings.architecture import Attention
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import (
-    dynamic_masking,
-    features,
-    packing,
-    seeded_hash,
-    tokenization,
-)
+from bert_keras.data import features, masking, packing, seeded_hash, tokenization
 
 NO_LABEL = -1
 """Label of an example that does not count."""
@@ -44,7 +38,7 @@ def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
 def dropout_seeds(
     seed: int, epochs: tf.Tensor | np.ndarray, records: tf.Tensor | np.ndarray
 ) -> tf.Tensor:
-    """Returns `(n,)` int32 seeds: the low halves of `dynamic_masking.record_seeds`.
+    """Returns `(n,)` int32 seeds: the low halves of `masking.record_seeds`.
 
     They are operations of TensorFlow, so that any host may compute them.
     """
@@ -205,13 +199,12 @@ class Parser:
             ids, lengths, epochs, shares, numbers, *of_packed
         ) -> list[np.ndarray]:
             options: dict[str, Any] = {"vocabulary": self.vocabulary, "config": config}
+            arrays = masking.plain_examples(ids, lengths, **options)
             if is_masked:
-                seeds = dynamic_masking.record_seeds(self.seed, epochs, numbers)
-                arrays = dynamic_masking.mask_examples(
+                seeds = masking.record_seeds(self.seed, epochs, numbers)
+                arrays |= masking.mask_batch(
                     ids, lengths, seeds, shares=shares, **options
                 )
-            else:
-                arrays = dynamic_masking.plain_examples(ids, lengths, **options)
             if of_packed:
                 row_of, *labels = of_packed
                 if labels:

@@ -9,7 +9,7 @@ import pytest
 
 from bert_keras.checkpoints import conversion, native
 from bert_keras.core.settings import pipelines
-from bert_keras.data import dynamic_masking, features, tokenization
+from bert_keras.data import features, masking, tokenization
 from bert_keras.kinds import registry
 from bert_keras.model import weight_shapes
 from bert_keras.pipelines import examples
@@ -27,7 +27,7 @@ def test_seeds_are_those_of_the_formula():
         states = [mix((mix(seed + golden) ^ e & bits) + golden) for e, _ in places]
         pairs = zip(states, places, strict=True)
         expected = [mix((state ^ record) + golden) for state, (_, record) in pairs]
-        found = dynamic_masking.record_seeds(seed, epochs, records)
+        found = masking.record_seeds(seed, epochs, records)
         assert found.dtype == np.uint64
         assert found.tolist() == expected
         assert len(set(expected)) == len(expected)
@@ -55,13 +55,9 @@ def test_what_is_left_out_of_a_record(packing, segment_ids):
         mask_token_prob=0,
         random_token_prob=1,
     )
-    made = dynamic_masking.mask_examples(
-        IDS,
-        np.array([6, 8]),
-        np.array([1, 2], np.uint64),
-        vocabulary=VOCABULARY,
-        config=settings,
-    )
+    lengths, options = np.array([6, 8]), {"vocabulary": VOCABULARY, "config": settings}
+    made = masking.plain_examples(IDS, lengths, **options)
+    made |= masking.mask_batch(IDS, lengths, np.array([1, 2], np.uint64), **options)
     # All that is no special token is hidden.
     positions = [[1, 2, 4, 0, 0], [1, 2, 3, 5, 6]]
     assert made["segment_ids"].tolist() == segment_ids

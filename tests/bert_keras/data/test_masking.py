@@ -39,11 +39,19 @@ def mask(sequences, *, seeds=None, num_columns=None, **settings):
     return masked
 
 
+def lists(batch):
+    return [array.tolist() for array in batch.values()]
+
+
 def hidden(batch):
     """For each row, the positions with their labels and what is shown there."""
     return [
-        [(p, label, shown[p]) for p, label in zip(places[:n], labels, strict=False)]
-        for shown, places, labels, n in zip(*(x.tolist() for x in batch), strict=True)
+        [
+            (place, label, shown[place])
+            for place, label, weight in zip(*predictions, strict=True)
+            if weight
+        ]
+        for shown, *predictions in zip(*lists(batch), strict=True)
     ]
 
 
@@ -160,13 +168,13 @@ def test_the_rule_computed_again(settings):
     config = ExamplesConfig(max_seq_length=128, max_predictions_per_seq=20, **settings)
     for row, (sequence, found) in enumerate(zip(sequences, hidden(batch), strict=True)):
         assert found == mask_one(sequence, seeds[row], config)
-        expected = np.zeros_like(batch.input_ids[row])
+        expected = np.zeros_like(batch["input_ids"][row])
         expected[: len(sequence)] = sequence
         for place, _, shown in found:
             expected[place] = shown
-        assert (batch.input_ids[row] == expected).all()
-        for padded in (batch.positions, batch.labels):
-            assert not padded[row, len(found) :].any()
+        assert (batch["input_ids"][row] == expected).all()
+        for name in ("positions", "ids", "weights"):
+            assert not batch[f"masked_lm_{name}"][row, len(found) :].any()
         # In another batch, and with more padding, too.
         if row < 5:
             alone = mask(
@@ -182,13 +190,15 @@ def test_whole_output():
     masked, other = list(sequence), list(sequence)
     masked[7], masked[9], masked[17] = MASK, MASK, 86  # one random
     other[8], other[13] = MASK, MASK  # and one kept, at 18
-    assert [array.tolist() for array in batch] == [
+    assert lists(batch) == [
         [masked, other],
         [[7, 9, 17, 0, 0], [8, 13, 18, 0, 0]],
         [[16, 18, 25, 0, 0], [17, 21, 26, 0, 0]],
-        [3, 3],
+        [[1.0, 1.0, 1.0, 0.0, 0.0]] * 2,
     ]
-    assert all(array.dtype == np.int32 for array in batch)
+    *integers, weights = batch.values()
+    assert all(array.dtype == np.int32 for array in integers)
+    assert weights.dtype == np.float32
 
 
 # What masks must be.
@@ -212,15 +222,16 @@ def test_number_of_predictions_is_that_of_the_original(num_tokens, limit, expect
 
 
 def test_no_sequence_at_all():
-    shapes = [array.shape for array in mask([])]
-    assert shapes == [(0, 16), (0, 20), (0, 20), (0,)]
+    shapes = [array.shape for array in mask([]).values()]
+    assert shapes == [(0, 16), (0, 20), (0, 20), (0, 20)]
 
 
 def test_every_position_is_as_likely_for_consecutive_seeds():
     # Where a token is drawn, and in which company.
     batch = mask([SEQUENCE] * 20_000, max_predictions_per_seq=2)
-    counts = np.bincount(batch.positions.ravel(), minlength=len(SEQUENCE))
-    pairs = Counter(map(tuple, batch.positions.tolist()))
+    positions = batch["masked_lm_positions"]
+    counts = np.bincount(positions.ravel(), minlength=len(SEQUENCE))
+    pairs = Counter(map(tuple, positions.tolist()))
     candidates = [i for i, token in enumerate(SEQUENCE) if token not in (CLS, SEP)]
     assert np.flatnonzero(counts).tolist() == candidates
     expected = 40_000 / len(candidates)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_keras.core import manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import dynamic_masking, features, masking, tokenization
+from bert_keras.data import features, masking, tokenization
 from bert_keras.training.pretraining import record_batches, record_parsing
 from tests import conftest
 
@@ -241,7 +241,7 @@ class TestDynamicMasking:
         for row, example in list(enumerate(stored_examples([shard])))[::3]:
             index = shard.first_record + row
             ids = values_of(example, "input_ids")
-            seeds = dynamic_masking.record_seeds(1, np.array([-1]), np.array([index]))
+            seeds = masking.record_seeds(1, np.array([-1]), np.array([index]))
             # Not padded, and alone: neither may matter.
             masked = masking.mask_batch(
                 np.array([ids], np.int32),
@@ -251,14 +251,12 @@ class TestDynamicMasking:
                 config=DYNAMIC,
             )
             first = ids.index(VOCABULARY.sep_id) + 1
-            padding, count = [0] * (32 - len(ids)), int(masked.num_masked[0])
-            expected = {
-                "input_ids": masked.input_ids[0].tolist() + padding,
+            padding = [0] * (32 - len(ids))
+            of_masks = {name: values[0].tolist() for name, values in masked.items()}
+            expected = of_masks | {
+                "input_ids": of_masks["input_ids"] + padding,
                 "input_mask": [1] * len(ids) + padding,
                 "segment_ids": [0] * first + [1] * (len(ids) - first) + padding,
-                "masked_lm_positions": masked.positions[0].tolist(),
-                "masked_lm_ids": masked.labels[0].tolist(),
-                "masked_lm_weights": [1.0] * count + [0.0] * (5 - count),
                 "next_sentence_labels": values_of(example, "next_sentence_labels"),
             }
             batch_row = {name: values[row].tolist() for name, values in found.items()}
