@@ -97,8 +97,7 @@ def finetune(settings, *, init, from_scratch=False, strategy=None, **options):
 
 def served(directory):
     """The graph of a run's answers, as an export makes it."""
-    trained = writing.load(conversion.read_with_tokenizer(directory), path=directory)
-    return registry.find(trained.task.kind).served(trained, top_k=5)
+    return writing.load(directory)
 
 
 def check_settings(settings, task, bert_config):

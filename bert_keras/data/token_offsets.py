@@ -82,21 +82,17 @@ _CHUNKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
 
 def _words(chunk: str, *, do_lower_case: bool) -> Iterator[tuple[list[int], list[int]]]:
     """Yields starts and ends of the characters of each word of `basic_tokenize`."""
-    kinds = [_kinds(char, do_lower_case) for char in chunk]
-    joined = "".join(kinds)
-    starts, ends = list(range(len(chunk))), list(range(1, len(chunk) + 1))
-    if len(joined) != len(chunk) or "" in kinds or "m" in joined:
-        # Characters are dropped, multiply, or are marks of the character before.
-        starts, ends = [], []
-        for place, parts in enumerate(kinds):
-            for kind in parts:
-                if kind != "m":
-                    starts.append(place)
-                    ends.append(place + 1)
-                elif ends:
-                    ends[-1] = place + 1
-        joined = joined.replace("m", "")
-    for match in re.finditer("[.]|w+", joined):
+    starts, ends, kinds = [], [], ""
+    for place, char in enumerate(chunk):
+        # Characters may be dropped, multiply, or be marks of the character before.
+        for kind in _kinds(char, do_lower_case):
+            if kind != "m":
+                starts.append(place)
+                ends.append(place + 1)
+                kinds += kind
+            elif ends:
+                ends[-1] = place + 1
+    for match in re.finditer("[.]|w+", kinds):
         word = slice(*match.span())
         yield starts[word], ends[word]
 

@@ -94,7 +94,7 @@ def export_model(
 
     # 2. Read the model, and the file on which a quantised one is compared with it.
     read = functools.partial(
-        *(_read_model, model_dir),
+        *(load, model_dir),
         to=to,
         top_k=top_k,
         embedding=embedding,
@@ -155,18 +155,22 @@ def _check_vectors(
         )
 
 
-def _read_model(
+def load(
     path: Path,
     *,
-    to: str,
-    top_k: int | None,
-    embedding: str | None,
-    layers: Sequence[int],
-    long_texts: tasks.LongTexts,
+    to: str = "saved_model",
+    top_k: int | None = None,
+    embedding: str | None = None,
+    layers: Sequence[int] = (-1,),
+    long_texts: tasks.LongTexts = "cut",
     dtype: str = "float32",
 ) -> served.ServedModel:
+    """Builds a network with its weights, and the graph of its answers or vectors.
+
+    `dtype` is Keras's policy for the network; for the rest see `export_model`.
+    """
     checkpoint = conversion.read_with_tokenizer(path)
-    task = checkpoint.task
+    task, kind = checkpoint.task, registry.find(checkpoint.task.kind)
     gives_words = task.kind == "pretraining" and embedding is None
     if top_k is not None and not (gives_words and to == "saved_model"):
         raise InputError(
@@ -177,33 +181,11 @@ def _read_model(
             f"{path}: its head has a BiLSTM, which LiteRT does not have for inputs of "
             "any length: export it to saved_model or onnx"
         )
-    trained = load(
-        checkpoint, path=path, embedding=embedding, long_texts=long_texts, dtype=dtype
-    )
     if embedding is None:
-        return registry.find(task.kind).served(trained, top_k=top_k or 5)
-    return served_embeddings.Embeddings(trained, kind=embedding, layers=layers)
-
-
-def load(
-    checkpoint: weights.Checkpoint,
-    *,
-    path: Path,
-    embedding: str | None = None,
-    long_texts: tasks.LongTexts = "cut",
-    dtype: str = "float32",
-) -> served.Trained:
-    """Builds the network of a checkpoint, with all that the graph of its answers needs.
-
-    Args:
-        embedding: a vector to export, see `served_embeddings.KINDS`; `None`: the
-            model's own answers.
-        long_texts: how to shorten texts for such a vector.
-        dtype: Keras's policy for the network.
-    """
-    task, kind = checkpoint.task, registry.find(checkpoint.task.kind)
-    network_task, purpose, is_needed = task, f"a model for {kind.name}", kind.needs
-    if embedding is not None:
+        network_task, purpose, is_needed = task, f"a model for {kind.name}", kind.needs
+        # As the run made its inputs; another format says less about them.
+        settings = native.tuning_settings(checkpoint)
+    else:
         network_task, purpose = tasks.Task(kind="encoder"), "a pooled vector"
         needed = "encoder/pooler/" if embedding == "pooled" else ()
         is_needed = operator.methodcaller("startswith", needed)
@@ -213,9 +195,6 @@ def load(
             max_seq_length=checkpoint.bert_config.max_position_embeddings,
             long_texts=long_texts,
         )
-    else:
-        # As the run made its inputs; another format says less about them.
-        settings = native.tuning_settings(checkpoint)
     network = registry.build_network(
         checkpoint.bert_config, network_task, seed=0, dtype=dtype
     )
@@ -224,7 +203,7 @@ def load(
             f"{path}: {purpose} needs {', '.join(missing)}, which the model does "
             "not have or was not trained with"
         )
-    return served.Trained(
+    trained = served.Trained(
         task=task,
         bert_config=checkpoint.bert_config,
         tokenizer=checkpoint.tokenizer,
@@ -234,6 +213,9 @@ def load(
         threshold=checkpoint.threshold,
         path=path,
     )
+    if embedding is None:
+        return kind.served(trained, top_k=top_k or 5)
+    return served_embeddings.Embeddings(trained, kind=embedding, layers=layers)
 
 
 def _write_quantised(

@@ -7,77 +7,50 @@ the exact GELU the chain that the runtime knows. Other chains stay: right, and s
 """
 
 import copy
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-_MEANS = ("GlobalAveragePool", "ReduceMean")
+# Patterns of chains. A tuple is an operator, by its kind, and its inputs; a name stands
+# for any value, the same everywhere; a number for a constant.
+_VARIANCE = ("Mean", ("Mul", "centred", "centred"))
+_SCALED = ("Mul", "centred", ("Reciprocal", ("Sqrt", ("Add", _VARIANCE, "epsilon"))))
+_NORM = ("Add", ("Mul", _SCALED, "gamma"), "beta")
+_CENTRED = ("Sub", "x", ("Mean", "x"))
+_GELUS = [
+    ("Mul", ("Mul", "x", 0.5), ("Add", ("Erf", small), 1.0))
+    for small in (("Div", "x", math.sqrt(2)), ("Mul", "x", math.sqrt(0.5)))
+]
+_KINDS = {"Mean": ("GlobalAveragePool", "ReduceMean")}
 
 
 def fuse(graph: Any) -> dict[str, int]:
     """Rewrites a graph in place; returns the number of rewritten chains by operator."""
-    nodes = _Graph(graph)
-    norms = [_fuse_norm(nodes, node) for node in nodes.of("Reciprocal")]
-    gelus = [_rewrite_gelu(nodes, node) for node in nodes.of("Erf")]
+    nodes, counts = _Graph(graph), {"LayerNormalization": 0, "Gelu": 0}
+    for last in nodes.of("Add"):
+        norm = nodes.match(last, _NORM, {})
+        norm = norm and nodes.match(nodes.writers.get(norm["centred"]), _CENTRED, norm)
+        if norm is None:
+            continue
+        epsilon = nodes.number(norm["epsilon"])
+        sizes = [nodes.constant(norm[name]) for name in ("gamma", "beta")]
+        if epsilon is not None and all(a is not None and a.ndim == 1 for a in sizes):
+            chain = [("LayerNormalization", norm["gamma"], norm["beta"])]
+            nodes.replace(last, norm["x"], chain, axis=-1, epsilon=epsilon)
+            counts["LayerNormalization"] += 1
+    for last, pattern in itertools.product(nodes.of("Mul"), _GELUS):
+        if gelu := nodes.match(last, pattern, {}):
+            root, one, half = map(nodes.add_number, (math.sqrt(2), 1.0, 0.5))
+            x = gelu["x"]
+            chain = [("Div", root), ("Erf",), ("Add", one), ("Mul", x), ("Mul", half)]
+            nodes.replace(last, x, chain)
+            counts["Gelu"] += 1
     nodes.write()
-    return {"LayerNormalization": sum(norms), "Gelu": sum(gelus)}
-
-
-def _fuse_norm(graph: "_Graph", reciprocal: Any) -> bool:
-    """Looks for `(x - mean) * reciprocal(sqrt(variance + epsilon)) * gamma + beta`."""
-    root = graph.writer(reciprocal.input[0], "Sqrt")
-    inside = root and graph.writer(root.input[0], "Add")
-    variance = inside and graph.other_than_number(inside)
-    mean_square = variance and graph.writer(variance, *_MEANS)
-    square = mean_square and graph.writer(mean_square.input[0], "Mul")
-    centred = square and graph.writer(square.input[0], "Sub")
-    mean = centred and graph.writer(centred.input[1], *_MEANS)
-    scaled = graph.reader(reciprocal.output[0], "Mul")
-    weighted = scaled and graph.reader(scaled.output[0], "Mul")
-    last = weighted and graph.reader(weighted.output[0], "Add")
-    if not (mean and last):
-        return False
-    difference = centred.output[0]
-    gamma = _other(weighted, scaled.output[0])
-    beta = _other(last, weighted.output[0])
-    sizes = [graph.constant(name) for name in (gamma, beta)]
-    if not (
-        mean.input[0] == centred.input[0]
-        and list(square.input) == [difference, difference]
-        and _other(scaled, reciprocal.output[0]) == difference
-        and all(array is not None and array.ndim == 1 for array in sizes)
-    ):
-        return False
-    epsilon = graph.number(_other(inside, variance))
-    norm = ("LayerNormalization", gamma, beta)
-    graph.replace(last, centred.input[0], [norm], axis=-1, epsilon=epsilon)
-    return True
-
-
-def _rewrite_gelu(graph: "_Graph", erf: Any) -> bool:
-    """Looks for `(0.5 * x) * (1 + erf(x / sqrt(2)))`."""
-    scaled = graph.writer(erf.input[0], "Mul", "Div")
-    added = graph.reader(erf.output[0], "Add")
-    last = added and graph.reader(added.output[0], "Mul")
-    half = last and graph.writer(_other(last, added.output[0]), "Mul")
-    x = scaled and graph.other_than_number(scaled)
-    if not (half and x and graph.other_than_number(half) == x):
-        return False
-    factor = graph.number(_other(scaled, x))
-    root = factor if scaled.op_type == "Div" else 1 / factor
-    constants = (
-        graph.number(_other(half, x)),
-        graph.number(_other(added, erf.output[0])),
-    )
-    if constants != (0.5, 1.0) or not math.isclose(root, math.sqrt(2), rel_tol=1e-6):
-        return False
-    divisor, one, one_half = map(graph.add_number, (math.sqrt(2), 1.0, 0.5))
-    chain = [("Div", divisor), ("Erf",), ("Add", one), ("Mul", x), ("Mul", one_half)]
-    graph.replace(last, x, chain)
-    return True
+    return counts
 
 
 def _read_names(node: Any) -> Iterator[str]:
@@ -86,11 +59,6 @@ def _read_names(node: Any) -> Iterator[str]:
         for graph in (attribute.g, *attribute.graphs):
             for inner in graph.node:
                 yield from _read_names(inner)
-
-
-def _other(node: Any, name: str) -> str:
-    first, second = node.input
-    return second if first == name else first
 
 
 class _Graph:
@@ -103,25 +71,45 @@ class _Graph:
         self._nodes = list(graph.node)
         self._constants = {value.name: value for value in graph.initializer}
         self._replaced: dict[str, list[Any]] = {}
-        self._writers: dict[str, Any] = {}
+        self.writers: dict[str, Any] = {}
         self._readers: dict[str, list[Any]] = defaultdict(list)
         for node in self._nodes:
-            self._writers.update(dict.fromkeys(node.output, node))
+            self.writers.update(dict.fromkeys(node.output, node))
             for name in _read_names(node):
                 self._readers[name].append(node)
 
     def of(self, kind: str) -> list[Any]:
         return [node for node in self._nodes if node.op_type == kind]
 
-    def writer(self, name: str, *kinds: str) -> Any | None:
-        """Returns the node that makes a value, if it is of one of these kinds."""
-        node = self._writers.get(name)
-        return node if node is not None and node.op_type in kinds else None
+    def match(
+        self, last: Any | None, pattern: tuple[Any, ...], values: Mapping[str, str]
+    ) -> Mapping[str, str] | None:
+        """Returns the values that the names of a pattern stand for, if a node ends such
+        a chain and nobody else reads what is computed in between. Some may be known."""
+        kind, *parts = pattern
+        if last is None or last.op_type not in _KINDS.get(kind, (kind,)):
+            return None
+        orders = itertools.permutations(parts) if kind in ("Add", "Mul") else [parts]
+        for order in orders:
+            found = values
+            for name, part in zip(last.input, order, strict=False):
+                found = None if found is None else self._match_input(name, part, found)
+            if found is not None:
+                return found
+        return None
 
-    def reader(self, name: str, kind: str) -> Any | None:
-        """Returns the only node that reads a value, if it is of this kind."""
-        readers = self._readers[name]
-        return readers[0] if [node.op_type for node in readers] == [kind] else None
+    def _match_input(
+        self, name: str, part: Any, values: Mapping[str, str]
+    ) -> Mapping[str, str] | None:
+        if isinstance(part, tuple):
+            is_inner = len(self._readers[name]) == 1
+            return (
+                self.match(self.writers.get(name), part, values) if is_inner else None
+            )
+        if isinstance(part, str):
+            return {**values, part: name} if values.get(part, name) == name else None
+        is_same = math.isclose(self.number(name) or 0.0, part, rel_tol=1e-6)
+        return values if is_same else None
 
     def constant(self, name: str) -> np.ndarray | None:
         value = self._constants.get(name)
@@ -130,11 +118,6 @@ class _Graph:
     def number(self, name: str) -> float | None:
         array = self.constant(name)
         return None if array is None or array.size != 1 else float(array.item())
-
-    def other_than_number(self, node: Any) -> str | None:
-        """Returns the first input of a node whose other input alone is a number."""
-        others = [name for name in node.input if self.number(name) is None]
-        return others[0] if len(others) == 1 and len(node.input) == 2 else None
 
     def add_number(self, value: float) -> str:
         name = f"onnx_fusion/{value:.9g}"

@@ -93,9 +93,6 @@ def _value(
 
 def _field(number: int, data: bytes) -> bytes:
     """Encodes a field of a protocol buffer that has a length."""
-    length = len(data)
-    groups = bytearray()
-    while length > 0x7F:
-        groups.append(length & 0x7F | 0x80)
-        length >>= 7
-    return bytes((number << 3 | 2, *groups, length)) + data
+    # A list of bytes is encoded as such fields, each with the number 1.
+    encoded = tf.train.BytesList(value=[data]).SerializeToString()
+    return bytes([number << 3 | 2]) + encoded[1:]

@@ -212,8 +212,7 @@ def test_vectors_are_those_of_the_encoder(encoder):
         "mean": means(all_of_them, ids),
         "tokens": all_of_them,
     }
-    checkpoint = conversion.read_with_tokenizer(encoder)
-    trained = writing.load(checkpoint, path=encoder, embedding="pooled")
+    trained = writing.load(encoder, embedding="pooled").trained
     for kind in served_embeddings.KINDS:
         chosen = (-1,) if kind == "pooled" else (0, 1, -1)
         model = served_embeddings.Embeddings(trained, kind=kind, layers=chosen)

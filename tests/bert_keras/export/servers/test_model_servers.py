@@ -12,13 +12,11 @@ import yaml
 from google.protobuf import json_format
 
 from bert_keras import export
-from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.data import tfrecords
 from bert_keras.export import writing
 from bert_keras.export.servers import warm_up
-from bert_keras.kinds import registry, served
-from bert_keras.kinds.vectors import served_embeddings
+from bert_keras.kinds import served
 
 TASKS = {
     "labels": ("text", {"kind": "classification", "labels": ("bad", "good")}),
@@ -42,12 +40,8 @@ def model_of(tmp_path_factory, make_run) -> Callable[[str], served.ServedModel]:
     def load(name: str) -> served.ServedModel:
         task, of_task = TASKS[name]
         run = make_run(folder / name, task=task, **of_task)
-        checkpoint = conversion.read_with_tokenizer(run)
-        if name == "vectors":
-            trained = writing.load(checkpoint, path=run, embedding="mean")
-            return served_embeddings.Embeddings(trained, kind="mean", layers=(-1,))
-        trained = writing.load(checkpoint, path=run)
-        return registry.find(checkpoint.task.kind).served(trained, top_k=2)
+        options = {"vectors": {"embedding": "mean"}, "masks": {"top_k": 2}}
+        return writing.load(run, **options.get(name, {}))
 
     return load
 
