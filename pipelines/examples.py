@@ -91,7 +91,7 @@ def build_examples(
     """
     if num_shards is not None and num_shards < 1:
         raise InputError(f"--num_shards must be at least 1, got {num_shards}")
-    vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
+    vocabulary = tokenization.Vocabulary.load(vocab_path, do_lower_case=do_lower_case)
     corpus = documents.open_corpus(corpus_dir)
     job = ExamplesJob(
         output_dir=str(output_dir),

@@ -199,7 +199,7 @@ def _finetuning_work(args: argparse.Namespace) -> plans.Work:
     settings = options.load_settings(finetuning.FinetuningConfig, args)
     encoder = loading.load(pretraining.PretrainingConfig, args.model or "bert_base")
     lower = not args.cased
-    vocabulary = tokenization.load_vocabulary(args.vocab, do_lower_case=lower)
+    vocabulary = tokenization.Vocabulary.load(args.vocab, do_lower_case=lower)
     train = args.train or catalogue.training_files(settings.task, args.data)[0]
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=lower)
     return plans.finetuning(settings, encoder.model, train, tokenizer)

@@ -66,8 +66,11 @@ class Vocabulary:
             )
 
     @classmethod
-    def load(cls, path: files.Path) -> "Vocabulary":
-        """Reads a UTF-8 file with one entry a line.
+    def load(
+        cls, path: files.Path, *, do_lower_case: bool | None = None
+    ) -> "Vocabulary":
+        """Reads a UTF-8 file with one entry a line, for text of a known casing or, with
+        `None`, of any.
 
         Lines end in LF or CRLF; blanks around an entry are dropped, as in the original.
         Other Unicode separators do not end a line: the published Chinese vocabulary has
@@ -76,9 +79,12 @@ class Vocabulary:
         text = files.read_text(path, expected="a vocabulary")
         lines = text.removesuffix("\n").split("\n") if text else []
         try:
-            return cls(tuple(_strip(line) for line in lines))
+            vocabulary = cls(tuple(_strip(line) for line in lines))
+            if do_lower_case is not None:
+                check_casing(vocabulary, do_lower_case)
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
+        return vocabulary
 
     def save(self, path: str | Path) -> None:
         """Writes the file that `load` reads, whole or not at all."""
@@ -325,15 +331,6 @@ def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
             "every capitalised word would be unknown: leave --cased out, or give a "
             "cased vocabulary"
         )
-
-
-def load_vocabulary(path: files.Path, *, do_lower_case: bool) -> Vocabulary:
-    vocabulary = Vocabulary.load(path)
-    try:
-        check_casing(vocabulary, do_lower_case)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    return vocabulary
 
 
 def pack_pair(

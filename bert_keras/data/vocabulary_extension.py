@@ -73,7 +73,7 @@ def write_extended(
 ) -> None:
     """Writes a new vocabulary, extended by a file's words, one a line."""
     files.new_file(output_path)
-    vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
+    vocabulary = tokenization.Vocabulary.load(vocab_path, do_lower_case=do_lower_case)
     lines = files.read_text(words_path, expected="words, one a line").splitlines()
     words = [line.strip() for line in lines if line.strip()]
     if not words:

@@ -149,18 +149,13 @@ def load(
         task = run_directory.read_task(local, kinds=tasks.TASK_KINDS, verb="finetune")
         is_tuned_run = task.kind in registry.LABELLED
     if is_tuned_run:
-        tuned = finetuned.FinetunedModel.load(path, precision=precision)
+        source = tuned = finetuned.FinetunedModel.load(path, precision=precision)
+        network = tuned.network
     else:
-        checkpoint = conversion.read(path)
-        tuned = finetuned.FinetunedModel.from_checkpoint(
-            checkpoint, path, precision=precision
-        )
-        if tuned is None:
-            network = finetuned.build_network(checkpoint, path, precision=precision)
-            tokenizer = checkpoint.tokenizer
-            return LoadedModel(
-                network=network, task=checkpoint.task, tokenizer=tokenizer, tuned=None
-            )
+        source, options = conversion.read(path), {"precision": precision}
+        tuned = finetuned.FinetunedModel.from_checkpoint(source, path, **options)
+        build = finetuned.build_network
+        network = tuned.network if tuned else build(source, path, **options)
     return LoadedModel(
-        network=tuned.network, task=tuned.task, tokenizer=tuned.tokenizer, tuned=tuned
+        network=network, task=source.task, tokenizer=source.tokenizer, tuned=tuned
     )

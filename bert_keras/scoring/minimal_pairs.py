@@ -3,7 +3,7 @@
 Such pairs differ in one thing: "The cats annoy Tim." and "The cats annoys Tim." (BLiMP;
 Warstadt et al., 2020). A pair is right if the acceptable sentence has the larger
 pseudo-log-likelihood. A tie counts one half: a model that finds all sentences equally
-probable has 0.5, and would have 1 if ties counted as right. No TensorFlow.
+probable has 0.5, and would have 1 if ties counted as right.
 """
 
 import math
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from bert_keras.core import files
 from bert_keras.labelled import reading
-from bert_keras.scoring.sentences import SentenceScore
+from bert_keras.scoring.scorer import SentenceScore
 
 GOOD_COLUMNS = ("good", "sentence_good")
 BAD_COLUMNS = ("bad", "sentence_bad")

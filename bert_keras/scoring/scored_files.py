@@ -19,8 +19,7 @@ from bert_keras.inference import fill_mask
 from bert_keras.labelled import reading
 from bert_keras.pages import drawing, pictures
 from bert_keras.scoring import minimal_pairs
-from bert_keras.scoring.scorer import SentenceScorer
-from bert_keras.scoring.sentences import SentenceScore
+from bert_keras.scoring.scorer import SentenceScore, SentenceScorer
 
 MAX_DRAWN = 200
 """Number of groups that a picture has room for."""

@@ -12,7 +12,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -21,13 +21,50 @@ from keras import ops
 from bert_keras.core import progress
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.choices import PllForm
-from bert_keras.data import tokenization
+from bert_keras.data import features, tokenization
 from bert_keras.inference import forward
 from bert_keras.labelled import dataset, tokenized
-from bert_keras.scoring.sentences import SentenceScore
 
 _SENTENCES_AT_ONCE = 4000
 """Sentences that are sorted by length together: a row of input for each piece."""
+
+
+class SentenceScore(NamedTuple):
+    text: str
+    pieces: tuple[str, ...]
+    log_probs: np.ndarray
+    """`(num_pieces,)` float32, in nats."""
+    num_words: int
+    """Words as the tokenizer divides them; a punctuation mark is a word."""
+
+    @property
+    def num_unknown(self) -> int:
+        return self.pieces.count(features.UNK_TOKEN)
+
+    @property
+    def total(self) -> float:
+        """The pseudo-log-likelihood, in nats."""
+        return float(np.sum(self.log_probs, dtype=np.float64))
+
+    @property
+    def per_piece(self) -> float:
+        return self.total / len(self.pieces)
+
+    @property
+    def per_word(self) -> float:
+        return self.total / self.num_words
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "text": self.text,
+            "total": self.total,
+            "per_piece": self.per_piece,
+            "per_word": self.per_word,
+            "num_words": self.num_words,
+            "num_unknown": self.num_unknown,
+            "pieces": list(self.pieces),
+            "log_probs": [round(float(value), 6) for value in self.log_probs],
+        }
 
 
 class SentenceScorer:
@@ -49,8 +86,7 @@ class SentenceScorer:
         self._longest = network.config.max_position_embeddings
         self._is_left_to_right = network.config.attention == "left_to_right"
         self._pll = pll
-        tokens, prefix = tokenizer.vocabulary.tokens, tokenization.CONTINUATION_PREFIX
-        self._starts_word = np.array([not token.startswith(prefix) for token in tokens])
+        self._starts_word = ~tokenizer.vocabulary.is_continuation
         names = ("masked_lm_positions", "masked_lm_ids")
 
         def log_probs(batch):

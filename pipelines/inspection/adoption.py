@@ -37,7 +37,7 @@ def adopt_examples(
             "to adopt: use it as it is, or delete that file to have the records read "
             "again"
         )
-    vocabulary = tokenization.load_vocabulary(vocab_path, do_lower_case=do_lower_case)
+    vocabulary = tokenization.Vocabulary.load(vocab_path, do_lower_case=do_lower_case)
     stored = files.join(directory, records.VOCABULARY_NAME)
     if files.exists(stored):
         if tokenization.Vocabulary.load(stored).sha256 != vocabulary.sha256:

@@ -1,5 +1,6 @@
 """The words of a file as model inputs, with the pieces of each. No TensorFlow."""
 
+import dataclasses
 import functools
 import itertools
 import typing
@@ -72,23 +73,14 @@ def parts(sentences: Sequence[ner.Sentence]) -> Iterator[list[ner.Sentence]]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PooledWords:
+class PooledWords(ner_windows.TokenizedWords):
     """Windows of sentences, and the pieces whose mean is a word's vector.
 
     The network answers for pieces, and `pool` turns their outputs into words.
     """
 
-    windows: tokenized.TokenizedTexts
-    num_words: np.ndarray
-    """`(num_windows,)` int64: each window's own words."""
-    positions: np.ndarray
-    """`(num_words,)` int64: the place of a word's first piece in its window."""
     num_pieces: np.ndarray
     """`(num_words,)` int64: consecutive pieces whose mean is the word's vector."""
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return self.windows.lengths
 
     @property
     def num_answers(self) -> int:
@@ -128,7 +120,8 @@ class PooledWords:
             most = max_pieces + (ends[begin - 1] if begin else 0)
             end = max(begin + 1, int(np.searchsorted(ends, most, side="right")))
             words = slice(self._first_words[begin], word_ends[end - 1])
-            yield PooledWords(
+            yield dataclasses.replace(
+                self,
                 windows=self.windows.part(begin, end),
                 num_words=self.num_words[begin:end],
                 positions=self.positions[words],
@@ -153,7 +146,7 @@ def encode(
     pooling: str,
     document_context: bool,
 ) -> PooledWords:
-    """Makes the windows that taggers have, see `ner_windows.tokenize`."""
+    """Makes the windows that taggers have."""
     aligned = ner_windows.tokenize(
         sentences,
         tokenizer,
@@ -166,9 +159,4 @@ def encode(
         words = (word for sentence in sentences for word in sentence.words)
         counts = [len(tokenizer.encode(word)) for word in words]
         num_pieces = np.clip(np.array(counts, np.int64), 1, max_seq_length - 2)
-    return PooledWords(
-        windows=aligned.windows,
-        num_words=aligned.num_words,
-        positions=aligned.positions,
-        num_pieces=num_pieces,
-    )
+    return PooledWords(**vars(aligned), num_pieces=num_pieces)

@@ -12,7 +12,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.pages import drawing
 from bert_keras.scoring import minimal_pairs, scored_files
 from bert_keras.scoring.minimal_pairs import MinimalPair, ScoredPair, Tally
-from bert_keras.scoring.sentences import SentenceScore
+from bert_keras.scoring.scorer import SentenceScore
 
 BLIMP = Path(__file__).parents[4] / "shared" / "data" / "blimp" / "pairs.jsonl.gz"
 

@@ -235,7 +235,7 @@ def test_tokenizer_json_cuts_recorded_texts_alike(shared_data, tmp_path, name):
     tokenizers = pytest.importorskip("tokenizers")
     do_lower_case = name in ("uncased", "chinese")
     path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
-    vocabulary = tokenization.load_vocabulary(path, do_lower_case=do_lower_case)
+    vocabulary = tokenization.Vocabulary.load(path, do_lower_case=do_lower_case)
     described = hugging_face_tokenizer.describe(vocabulary, do_lower_case=do_lower_case)
     theirs = tokenizers.Tokenizer.from_str(json.dumps(described))
     lines = (shared_data / f"tokenization/{name}.jsonl").read_bytes().splitlines()
