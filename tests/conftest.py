@@ -150,10 +150,10 @@ def empty_memory() -> Iterator[None]:
     if "tensorflow" not in sys.modules:
         yield
     else:
-        from bert_keras.model import trace_registry
+        from bert_keras.model import recomputation
 
         # Of the models that tests load themselves.
-        with trace_registry.custom_gradients_end():
+        with recomputation.custom_gradients_end():
             yield
         sys.modules["keras"].backend.clear_session(free_memory=False)
     if resident_bytes() > Memory.emptied + Memory.most_growth:

@@ -44,7 +44,6 @@ that are named for it, `network*` and `served*`, do."""
 LAZY = {
     ("bert_keras.model.fusion", "tensorflow"),
     ("bert_keras.model.recomputation", "tensorflow"),
-    ("bert_keras.model.trace_registry", "tensorflow"),
 }
 """Imports where they are needed: one operation is compiled by TensorFlow, and its trace
 forgotten, where that is the backend."""

@@ -26,8 +26,7 @@ def mix(numbers: np.ndarray) -> np.ndarray:
     """Hashes uint64 numbers in place: the last step of SplitMix64 (Vigna, 2015)."""
     for shift, factor in MIX_ROUNDS:
         numbers ^= numbers >> shift
-        if factor != 1:
-            numbers *= factor
+        numbers *= factor
     return numbers
 
 

@@ -2,7 +2,6 @@
 record is its length in 8 bytes, the masked CRC of these, the data, and its masked CRC.
 """
 
-import functools
 import struct
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -25,13 +24,8 @@ class DamagedRecord(Exception):
 
 
 def frame(data: bytes) -> bytes:
-    return b"".join((_header(len(data)), data, _masked_crc(data)))
-
-
-@functools.lru_cache(1 << 12)
-def _header(length: int) -> bytes:
-    packed = struct.pack("<Q", length)
-    return packed + _masked_crc(packed)
+    length = struct.pack("<Q", len(data))
+    return b"".join((length, _masked_crc(length), data, _masked_crc(data)))
 
 
 def read_frames(file: BinaryIO) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from bert_keras.export.quantized import accuracy_check, quantizing
 from bert_keras.export.servers import warm_up
 from bert_keras.kinds import registry, served
 from bert_keras.kinds.vectors import served_embeddings
-from bert_keras.model import trace_registry
+from bert_keras.model import recomputation
 from bert_keras.report import model_card
 
 logger = logging.getLogger(__name__)
@@ -257,7 +257,7 @@ def _num_bytes(directory: Path, to: str) -> int:
     return sum(path.stat().st_size for path in paths if path.is_file())
 
 
-@trace_registry.custom_gradients_end()
+@recomputation.custom_gradients_end()
 def _write_and_check(model: served.ServedModel, directory: Path, to: str) -> None:
     # A GPU would round the factors of products to 10 bits.
     on_cpu = tf.device("CPU:0")

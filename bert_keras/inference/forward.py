@@ -14,7 +14,7 @@ import tensorflow as tf
 from bert_keras.core import progress
 from bert_keras.core.errors import InputError
 from bert_keras.labelled import dataset, shapes
-from bert_keras.model import trace_registry
+from bert_keras.model import recomputation
 
 TOKENS_PER_BATCH = 8192
 """Of a replica, padding included; bounds the memory whatever the length."""
@@ -114,7 +114,7 @@ class BatchPredictor:
                 input_signature=None if self._ladder else [signature],
                 autograph=False,
             )
-        with trace_registry.custom_gradients_end():
+        with recomputation.custom_gradients_end():
             return self._traced(features).numpy()
 
     def _on_replicas(self, features: Mapping[str, tf.Tensor]) -> tf.Tensor:

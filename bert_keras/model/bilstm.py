@@ -45,10 +45,8 @@ class BiLSTM(keras.layers.Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        self.input_size = input_size
         self.units = units
         self.return_sequences = return_sequences
-        self.seed = seed
         self.directions = [
             keras.layers.RNN(
                 _Cell(

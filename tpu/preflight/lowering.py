@@ -19,7 +19,7 @@ from tensorflow.python.distribute import distribute_lib, one_device_strategy
 from tensorflow.python.framework import function_def_to_graph
 
 from bert_keras.kinds import registry
-from bert_keras.model import pretrainer, trace_registry
+from bert_keras.model import pretrainer, recomputation
 from bert_keras.tpu.preflight import hlo, steps
 from bert_keras.training.step import learner, optimization
 
@@ -79,7 +79,7 @@ def lower(step: steps.Step) -> Lowered | tuple[steps.Refused, ...]:
     """Builds and traces a step, and lowers it to StableHLO; returns the operations that
     cannot be compiled, if there are some."""
     try:
-        with trace_registry.custom_gradients_end():
+        with recomputation.custom_gradients_end():
             strategy = OneOfManyChips(step.num_chips)
             trained = _learner(step, strategy)
             if step.purpose == "training":

@@ -5,7 +5,7 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -90,37 +90,29 @@ def write(
     encode = functools.partial(
         word_inputs.encode, tokenizer=checkpoint.tokenizer, **inputs
     )
-    predict = _predictor(checkpoint, numbers)
+    # 3. The network: the encoder alone, of a checkpoint of any kind.
+    encoder = registry.build_network(bert_config, tasks.Task(kind="encoder"), seed=0)
+    weights.assign(encoder, checkpoint.arrays)
     # It is as large as the model.
     del checkpoint
-    # 3. The vectors.
+
+    def compute(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        """Returns vectors of pieces, `(num_pieces, num_layers, hidden_size)`."""
+        ids = {name: features[name] for name in forward.INPUT_NAMES}
+        encoded = encoder(ids, training=False, return_all_layers=True)
+        outputs = [encoded["encoder_outputs"][layer] for layer in numbers]
+        pieces = [tf.gather_nd(output, features["pieces"]) for output in outputs]
+        return tf.stack(pieces, axis=1)
+
+    names = (*forward.INPUT_NAMES, "pieces")
+    predict = forward.BatchPredictor(compute, feature_names=names)
+    # 4. The vectors.
     with files.new_directory(output_dir) as directory:
         _write_index(directory / _INDEX_NAME, sentences)
         paths = [directory / f"layer_{number}.npy" for number in numbers]
         _write_arrays(paths, shape, sentences, encode=encode, predict=predict)
         files.write_json(directory / _FACTS_NAME, facts)
     logger.info("%d vectors of each layer in %s", shape[0], output_dir)
-
-
-def _predictor(
-    checkpoint: weights.Checkpoint, layers: Sequence[int]
-) -> forward.BatchPredictor:
-    """Returns a predictor of some layers' outputs for pieces, of shape
-    `(num_pieces, num_layers, hidden_size)`. The checkpoint, of any kind, gives the
-    encoder alone."""
-    task = tasks.Task(kind="encoder")
-    encoder = registry.build_network(checkpoint.bert_config, task, seed=0)
-    weights.assign(encoder, checkpoint.arrays)
-
-    def compute(features):
-        inputs = {name: features[name] for name in forward.INPUT_NAMES}
-        encoded = encoder(inputs, training=False, return_all_layers=True)
-        outputs = [encoded["encoder_outputs"][layer] for layer in layers]
-        pieces = [tf.gather_nd(output, features["pieces"]) for output in outputs]
-        return tf.stack(pieces, axis=1)
-
-    names = (*forward.INPUT_NAMES, "pieces")
-    return forward.BatchPredictor(compute, feature_names=names)
 
 
 def _write_index(path: Path, sentences: Sequence[ner.Sentence]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bert_keras.model import trace_registry
+from bert_keras.model import recomputation
 from bert_keras.training.step import replicas
 
 Evaluation = tuple[replicas.Batches, int]
@@ -115,7 +115,7 @@ class ReplicatedModel(keras.Model):
         with (
             contextlib.nullcontext() if is_stream else contextlib.closing(self._stream),
             replicas.device_iterators_without_autotune(),
-            trace_registry.custom_gradients_end(),
+            recomputation.custom_gradients_end(),
         ):
             yield
 
