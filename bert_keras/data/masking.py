@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import seeded_hash, tokenization
+from bert_keras.data import packing, seeded_hash, tokenization
 
 EVALUATION_EPOCH = -1
 """Epoch of the masks of every evaluation; training has no such epoch."""
@@ -108,20 +108,16 @@ def mask_batch(
     is_candidate &= input_ids != vocabulary.sep_id
     wanted = num_predictions(lengths, config, shares)
     if config.do_whole_word_mask or config.max_ngram_size > 1:
+        is_continuation = vocabulary.is_continuation[input_ids]
         run_starts = _draw_runs(
-            input_ids,
-            is_candidate,
-            wanted,
-            seeds,
-            is_continuation=vocabulary.is_continuation,
+            *(is_continuation, is_candidate, wanted, seeds),
             max_ngram_size=config.max_ngram_size,
         )
         is_masked = run_starts >= 0
         num_masked = is_masked.sum(axis=1)
         rows, columns = np.nonzero(is_masked)
-        first_of_row = np.cumsum(num_masked) - num_masked
         positions = np.zeros((len(input_ids), config.num_predictions), np.int64)
-        positions[rows, np.arange(len(rows)) - first_of_row[rows]] = columns
+        positions[rows, packing.places_in_rows(rows)] = columns
     else:
         positions, num_masked = _draw_tokens(
             is_candidate, wanted, seeds, config.num_predictions
@@ -136,10 +132,10 @@ def mask_batch(
     choice = seeded_hash.fractions(
         seeded_hash.hash_places(seeds, decided_at, purpose=seeded_hash.REPLACE)
     )
-    random_ids = seeded_hash.below(
-        seeded_hash.hash_places(seeds, positions, purpose=seeded_hash.RANDOM_ID),
-        len(vocabulary),
-    )
+    # The upper half of a hash, a fraction of 2 ** 32, as the same of the vocabulary.
+    hashes = seeded_hash.hash_places(seeds, positions, purpose=seeded_hash.RANDOM_ID)
+    half, num_ids = np.uint64(32), np.uint64(len(vocabulary))
+    random_ids = ((hashes >> half) * num_ids >> half).astype(np.int64)
     stays_from = config.mask_token_prob + config.random_token_prob
     shown = np.where(choice < stays_from, random_ids, labels)
     shown[choice < config.mask_token_prob] = vocabulary.mask_id
@@ -174,12 +170,11 @@ def _draw_tokens(
 
 
 def _draw_runs(
-    input_ids: np.ndarray,
+    is_continuation: np.ndarray,
     is_candidate: np.ndarray,
     wanted: np.ndarray,
     seeds: np.ndarray,
     *,
-    is_continuation: np.ndarray,
     max_ngram_size: int,
 ) -> np.ndarray:
     """Draws runs of whole words that do not overlap, until enough tokens are covered.
@@ -198,11 +193,10 @@ def _draw_runs(
     If "un ##do it" is taken, all its words are owned by column 1, where it starts.
 
     Args:
-        input_ids: `(n, L)`.
+        is_continuation: `(n, L)` bool; true for `##` pieces.
         is_candidate: `(n, L)` bool; false at special tokens and padding.
         wanted: `(n,)` tokens to cover at most.
         seeds: `(n,)` uint64.
-        is_continuation: `(vocab_size,)` bool, true for `##` pieces.
         max_ngram_size: words of the longest runs. The probability of a run of k words
             is proportional to 1 / k.
 
@@ -212,9 +206,8 @@ def _draw_runs(
     # A word starts where no `##` piece goes on. Such a piece right after a special
     # token (its word was cut in two) is a word of its own: google-research/bert would
     # join it to the word before the special token.
-    goes_on = is_continuation[input_ids]
-    goes_on[:, :1] = False
-    goes_on[:, 1:] &= is_candidate[:, :-1]
+    goes_on = np.zeros_like(is_candidate)
+    goes_on[:, 1:] = is_continuation[:, 1:] & is_candidate[:, :-1]
     is_start = is_candidate & ~goes_on
     # The ends of all runs: for each number of words, less one, and each column, the
     # column after the run that starts there; 0 if no run starts there, as in the last

@@ -50,12 +50,6 @@ def fractions(hashes: np.ndarray) -> np.ndarray:
     return (hashes >> np.uint64(11)) * 2.0**-53
 
 
-def below(hashes: np.ndarray, limits: np.ndarray | int) -> np.ndarray:
-    """Turns hashes into int64 numbers, uniform below `limits` (at most 2 ** 32)."""
-    limits = np.asarray(limits).astype(np.uint64)
-    return ((hashes >> np.uint64(32)) * limits >> np.uint64(32)).astype(np.int64)
-
-
 # The lowest bits of a key are the place itself: no two keys of a sequence are equal,
 # and a sorted key still says whose it is.
 _PLACE_BITS = np.uint64((1 << 20) - 1)

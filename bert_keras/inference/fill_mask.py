@@ -57,15 +57,9 @@ class FillMask:
             raise InputError(
                 f"a text of {len(input_ids)} tokens, the model takes {self._longest}"
             )
-        positions = np.flatnonzero(input_ids == vocabulary.mask_id)
-        logits = self._network(
-            {
-                "input_ids": input_ids[None],
-                "input_mask": np.ones_like(input_ids)[None],
-                "segment_ids": np.zeros_like(input_ids)[None],
-                "masked_lm_positions": positions[None].astype("int32"),
-            }
-        )["masked_lm_logits"]
+        positions = np.flatnonzero(input_ids == vocabulary.mask_id).astype("int32")
+        inputs = {"input_ids": input_ids[None], "masked_lm_positions": positions[None]}
+        logits = self._network(inputs)["masked_lm_logits"]
         probabilities = keras.ops.convert_to_numpy(keras.ops.softmax(logits))[0]
         # An embedding may have more rows than the vocabulary has entries.
         tokens = vocabulary.tokens
