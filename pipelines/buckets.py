@@ -132,9 +132,8 @@ def encode_bucket(
         counts["example_tokens"] += int(batch.lengths.sum())
         counts["random_next_examples"] += int(batch.is_random_next.sum())
         if batch.masked:
-            counts["masked_tokens"] += np.count_nonzero(
-                batch.masked["masked_lm_weights"]
-            )
+            is_masked = batch.masked["masked_lm_weights"] > 0
+            counts["masked_tokens"] += int(is_masked.sum())
         if row_of is not None:
             counts["rows"] += int(row_of[-1]) + 1
         yield from encode_batch(batch, config, row_of)

@@ -152,10 +152,12 @@ def load(
         source = tuned = finetuned.FinetunedModel.load(path, precision=precision)
         network = tuned.network
     else:
-        source, options = conversion.read(path), {"precision": precision}
-        tuned = finetuned.FinetunedModel.from_checkpoint(source, path, **options)
+        source = conversion.read(path)
+        tuned = finetuned.FinetunedModel.from_checkpoint(
+            source, path, precision=precision
+        )
         build = finetuned.build_network
-        network = tuned.network if tuned else build(source, path, **options)
+        network = tuned.network if tuned else build(source, path, precision=precision)
     return LoadedModel(
         network=network, task=source.task, tokenizer=source.tokenizer, tuned=tuned
     )

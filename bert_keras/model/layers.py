@@ -345,7 +345,7 @@ class FeedForward(Part):
         self.hidden_act = hidden_act
         sizes = hidden_size, intermediate_size
         self.intermediate_dense = Dense(self, *sizes, "intermediate_dense")
-        self.output_dense = Dense(self, *reversed(sizes), "output_dense")
+        self.output_dense = Dense(self, *sizes[::-1], "output_dense")
 
     def call(self, hidden_states, training=None):
         length = ops.shape(hidden_states)[1]
