@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-# Patterns of chains. A tuple is an operator, by its kind, and its inputs; a name stands
-# for any value, the same everywhere; a number for a constant.
+# Patterns of chains. A tuple is an operator and what it reads; a name stands for any
+# value, the same everywhere; a number for a constant.
 _VARIANCE = ("Mean", ("Mul", "centred", "centred"))
 _SCALED = ("Mul", "centred", ("Reciprocal", ("Sqrt", ("Add", _VARIANCE, "epsilon"))))
 _NORM = ("Add", ("Mul", _SCALED, "gamma"), "beta")
@@ -25,7 +25,7 @@ _GELUS = [
     ("Mul", ("Mul", "x", 0.5), ("Add", ("Erf", small), 1.0))
     for small in (("Div", "x", math.sqrt(2)), ("Mul", "x", math.sqrt(0.5)))
 ]
-_KINDS = {"Mean": ("GlobalAveragePool", "ReduceMean")}
+_OPERATORS = {"Mean": ("GlobalAveragePool", "ReduceMean")}
 
 
 def fuse(graph: Any) -> dict[str, int]:
@@ -86,29 +86,27 @@ class _Graph:
     ) -> Mapping[str, str] | None:
         """Returns the values that the names of a pattern stand for, if a node ends such
         a chain and nobody else reads what is computed in between. Some may be known."""
-        kind, *parts = pattern
-        if last is None or last.op_type not in _KINDS.get(kind, (kind,)):
+        name, *parts = pattern
+        if last is None or last.op_type not in _OPERATORS.get(name, (name,)):
             return None
-        orders = itertools.permutations(parts) if kind in ("Add", "Mul") else [parts]
+        orders = itertools.permutations(parts) if name in ("Add", "Mul") else [parts]
         for order in orders:
             found = values
-            for name, part in zip(last.input, order, strict=False):
-                found = None if found is None else self._match_input(name, part, found)
+            for value, part in zip(last.input, order, strict=False):
+                found = None if found is None else self._match_input(value, part, found)
             if found is not None:
                 return found
         return None
 
     def _match_input(
-        self, name: str, part: Any, values: Mapping[str, str]
+        self, value: str, part: Any, values: Mapping[str, str]
     ) -> Mapping[str, str] | None:
         if isinstance(part, tuple):
-            is_inner = len(self._readers[name]) == 1
-            return (
-                self.match(self.writers.get(name), part, values) if is_inner else None
-            )
+            node = self.writers.get(value) if len(self._readers[value]) == 1 else None
+            return self.match(node, part, values)
         if isinstance(part, str):
-            return {**values, part: name} if values.get(part, name) == name else None
-        is_same = math.isclose(self.number(name) or 0.0, part, rel_tol=1e-6)
+            return {**values, part: value} if values.get(part, value) == value else None
+        is_same = math.isclose(self.number(value) or 0.0, part, rel_tol=1e-6)
         return values if is_same else None
 
     def constant(self, name: str) -> np.ndarray | None:
