@@ -3,7 +3,7 @@
 Masks made once (`bert-keras examples`) and masks made at loading, which differ in each
 epoch, follow one rule. Chance is a hash of (seed of the sequence, place, purpose), see
 `seeded_hash`: a sequence with the same seed gets the same masks in any batch, padded to
-any length, on any version of NumPy. Masks made at loading have the seeds of
+any length, on any version of NumPy. Masks made at loading have the seeds of its
 `record_seeds`: they are the same from any number of workers, and in a resumed run.
 """
 
@@ -16,25 +16,6 @@ from bert_keras.data import packing, seeded_hash, tokenization
 
 EVALUATION_EPOCH = -1
 """Epoch of the masks of every evaluation; training has no such epoch."""
-
-
-def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """Returns the seeds of the examples' masks, `(n,)` uint64.
-
-    `mix(mix(mix(seed + c) ^ epoch + c) ^ record + c)` modulo 2 ** 64, where `mix` is
-    the last step of SplitMix64 and `c` its increment, 0x9E3779B97F4A7C15.
-
-    Args:
-        seed: of the run.
-        epochs: `(n,)` integers, from 0.
-        records: `(n,)` integers: places of the records in all shards of the directory,
-            in the manifest's order.
-    """
-    states = np.full(len(records), seed & (1 << 64) - 1, np.uint64)
-    for numbers in (np.zeros_like(records), epochs, records):
-        states ^= numbers.astype(np.uint64)
-        states = seeded_hash.mix(states + seeded_hash.INCREMENT)
-    return states
 
 
 def plain_examples(

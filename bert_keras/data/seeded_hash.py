@@ -30,6 +30,25 @@ def mix(numbers: np.ndarray) -> np.ndarray:
     return numbers
 
 
+def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
+    """Returns the seeds of records or examples, `(n,)` uint64.
+
+    `mix(mix(mix(seed + c) ^ epoch + c) ^ record + c)` modulo 2 ** 64, where `mix` is
+    the last step of SplitMix64 and `c` its increment, 0x9E3779B97F4A7C15.
+
+    Args:
+        seed: of the run.
+        epochs: `(n,)` integers, from 0.
+        records: `(n,)` integers: places of the records in all shards of the directory,
+            in the manifest's order.
+    """
+    states = np.full(len(records), seed & (1 << 64) - 1, np.uint64)
+    for numbers in (np.zeros_like(records), epochs, records):
+        states ^= numbers.astype(np.uint64)
+        states = mix(states + INCREMENT)
+    return states
+
+
 def hash_places(seeds: np.ndarray, places: np.ndarray, *, purpose: int) -> np.ndarray:
     """Returns 64 random bits for each place of each sequence, `(n, places)` uint64,
     from SplitMix64 with one stream for each (seed, purpose).

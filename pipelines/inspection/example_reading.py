@@ -17,7 +17,7 @@ from google.protobuf import (
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import features, masking, packing, tokenization
+from bert_keras.data import features, masking, packing, seeded_hash, tokenization
 from bert_keras.pipelines import records
 
 BATCH_SIZE = 512
@@ -120,7 +120,7 @@ class Reader:
             arrays, places = self._load(chunk, path=path, start=start)
             if self.config.masking == "dynamic":
                 places += (first_record + start) * self.config.num_slots
-                seeds = masking.record_seeds(
+                seeds = seeded_hash.record_seeds(
                     self.config.random_seed, np.zeros_like(places), places
                 )
                 ids = arrays["input_ids"]

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bert_keras.core.settings import finetuning, pretraining
-from bert_keras.data import features, masking, seeded_hash
+from bert_keras.data import features, seeded_hash
 from bert_keras.labelled import dataset, shapes
 from bert_keras.training import run
 from bert_keras.training.step import learner, optimization, replicas
@@ -123,7 +123,7 @@ class Batches:
                 # A part has the answers to choose among that the whole batch has.
                 batch[features.BATCH_LENGTHS] = np.full(len(part), longest, np.int32)
             # As `record_parsing.dropout_seeds`, without TensorFlow.
-            seeds = masking.record_seeds(
+            seeds = seeded_hash.record_seeds(
                 self.seed ^ seeded_hash.DROPOUT_SALT, np.full_like(part, epoch), part
             )
             seeds = seeds.astype(np.uint32).view(np.int32)

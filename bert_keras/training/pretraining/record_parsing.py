@@ -38,7 +38,7 @@ def padding_record(config: ExamplesConfig, cls_id: int) -> bytes:
 def dropout_seeds(
     seed: int, epochs: tf.Tensor | np.ndarray, records: tf.Tensor | np.ndarray
 ) -> tf.Tensor:
-    """Returns `(n,)` int32 seeds: the low halves of `masking.record_seeds`.
+    """Returns `(n,)` int32 seeds: the low halves of `seeded_hash.record_seeds`.
 
     They are operations of TensorFlow, so that any host may compute them.
     """
@@ -201,7 +201,7 @@ class Parser:
             options: dict[str, Any] = {"vocabulary": self.vocabulary, "config": config}
             arrays = masking.plain_examples(ids, lengths, **options)
             if is_masked:
-                seeds = masking.record_seeds(self.seed, epochs, numbers)
+                seeds = seeded_hash.record_seeds(self.seed, epochs, numbers)
                 arrays |= masking.mask_batch(
                     ids, lengths, seeds, shares=shares, **options
                 )

@@ -9,7 +9,7 @@ import pytest
 
 from bert_keras.checkpoints import conversion, native
 from bert_keras.core.settings import pipelines
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, masking, seeded_hash, tokenization
 from bert_keras.kinds import registry
 from bert_keras.model import weight_shapes
 from bert_keras.pipelines import examples
@@ -27,7 +27,7 @@ def test_seeds_are_those_of_the_formula():
         states = [mix((mix(seed + golden) ^ e & bits) + golden) for e, _ in places]
         pairs = zip(states, places, strict=True)
         expected = [mix((state ^ record) + golden) for state, (_, record) in pairs]
-        found = masking.record_seeds(seed, epochs, records)
+        found = seeded_hash.record_seeds(seed, epochs, records)
         assert found.dtype == np.uint64
         assert found.tolist() == expected
         assert len(set(expected)) == len(expected)

@@ -9,7 +9,7 @@ import pytest
 from bert_keras.core import manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, masking, seeded_hash, tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import data_card, description
 from tests.pipelines import example_messages
@@ -166,7 +166,7 @@ def test_plain_examples_are_shown_as_in_a_first_epoch(tmp_path, monkeypatch):
     masked = masking.mask_batch(
         np.array([ids, ids], np.int32),
         np.array([13, 13]),
-        masking.record_seeds(12345, np.zeros(2, int), np.arange(2)),
+        seeded_hash.record_seeds(12345, np.zeros(2, int), np.arange(2)),
         vocabulary=tokenization.Vocabulary(TOKENS),
         config=ExamplesConfig(max_seq_length=16, max_predictions_per_seq=4),
     )

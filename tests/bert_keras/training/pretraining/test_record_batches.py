@@ -8,7 +8,7 @@ import tensorflow as tf
 from bert_keras.core import manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import features, masking, tokenization
+from bert_keras.data import features, masking, seeded_hash, tokenization
 from bert_keras.training.pretraining import record_batches, record_parsing
 from tests import conftest
 
@@ -241,7 +241,7 @@ class TestDynamicMasking:
         for row, example in list(enumerate(stored_examples([shard])))[::3]:
             index = shard.first_record + row
             ids = values_of(example, "input_ids")
-            seeds = masking.record_seeds(1, np.array([-1]), np.array([index]))
+            seeds = seeded_hash.record_seeds(1, np.array([-1]), np.array([index]))
             # Not padded, and alone: neither may matter.
             masked = masking.mask_batch(
                 np.array([ids], np.int32),
