@@ -30,7 +30,7 @@ from bert_keras.core.settings import finetuning, loading, tasks
 from bert_keras.kinds import catalogue
 from bert_keras.kinds.tagging import dataset as tagging_data
 from bert_keras.kinds.tagging import tag_schemes
-from bert_keras.kinds.text import text, text_forms
+from bert_keras.kinds.text import text_forms
 from bert_keras.labelled import dataset
 
 MODELS = {
@@ -78,7 +78,7 @@ class Texts(Examples):
         encoded = tokenizer([row.text for row in data.rows], pairs, **options)
         super().__init__(tokenizer, task, encoded)
         self._rows = data.rows
-        self._label_ids = text.label_ids(data.rows, task.labels, path=data.path)
+        self._label_ids = data.targets(task)
 
     def batch(self, rows: Sequence[int]) -> Batch:
         labels = torch.from_numpy(self._label_ids[rows])

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from bert_keras.kinds import served
-from bert_keras.kinds.text import multi_label
+from bert_keras.kinds.text import text_forms
 
 
 class Labels(served.DirectAnswers):
@@ -52,12 +52,12 @@ class SeveralLabels(Labels):
     `(batch_size, num_labels)` float32, each of its label by itself; `holds`, the same
     shape, 1 where a probability reaches the threshold of its label, else 0 (int32); and
     `labels`, the same shape, strings: the labels that hold, the most probable first,
-    then empty strings. A run without thresholds has `multi_label.THRESHOLD`.
+    then empty strings. A run without thresholds has `text_forms.THRESHOLD`.
     """
 
     def __init__(self, trained: served.Trained):
         super().__init__(trained)
-        self._thresholds = multi_label.threshold_row(
+        self._thresholds = text_forms.threshold_row(
             trained.threshold, trained.task.labels
         )
 

@@ -9,9 +9,8 @@ a text a line (`.txt`). No TensorFlow.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportReturnType=false, reportAttributeAccessIssue=false
 
 import json
-import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -105,95 +104,61 @@ def sorted_labels(labels: Collection[str]) -> tuple[str, ...]:
     return tuple(sorted(labels))
 
 
-def label_ids(
-    examples: Sequence[LabelledText], labels: Sequence[str] | None, *, path: str | Path
-) -> np.ndarray:
-    """Returns the right answers, `(num_examples,)`: int32 places in `labels`, or
-    float32 numbers to be predicted if `labels` is `None`. `path` is for errors."""
-    if labels is None:
-        numbers = []
-        for example in examples:
-            try:
-                number = float(example.label)
-            except ValueError:
-                number = math.nan
-            # NaN fails this too.
-            if not abs(number) <= float(np.finfo(np.float32).max):
-                raise InputError(
-                    f"{path}: line {example.line}: with `regression` a label is a "
-                    f"number, got {example.label!r}"
-                )
-            numbers.append(number)
-        return np.array(numbers, np.float32)
-    one_each = [(example.line, (example.label,)) for example in examples]
-    places = list(label_places(one_each, labels, path=path))
-    return np.array(places, np.int32).reshape(-1)
-
-
-def label_places(
-    rows: Iterable[tuple[int, Sequence[str]]],
-    labels: Sequence[str],
-    *,
-    path: str | Path,
-) -> Iterator[list[int]]:
-    """Yields the places in `labels` of the labels of each text; `rows` are lines and
-    labels of the file `path`."""
-    places = {label: place for place, label in enumerate(labels)}
-    for line, of_row in rows:
-        for label in of_row:
-            if label not in places:
-                known = ", ".join(labels[:20]) + (", ..." if len(labels) > 20 else "")
-                raise InputError(
-                    f"{path}: line {line}: label {label!r} was not in the training "
-                    f"data (known: {known}){nearest(label, labels)}"
-                )
-        yield [places[label] for label in of_row]
-
-
 def label_features(
-    true_label_ids: np.ndarray, labels: Sequence[str] | None, settings: FinetuningConfig
+    targets: np.ndarray, labels: Sequence[str] | None, settings: FinetuningConfig
 ) -> dict[str, np.ndarray]:
-    """Returns the inputs of the loss, by their names in `data.features`.
-    `true_label_ids` are those of `label_ids`."""
-    found = {"label_ids": true_label_ids}
+    """Returns the features of all texts that the loss reads, by their names in
+    `data.features`. `targets` are those of `TextDataset.targets`."""
     if labels is None:
+        return {"label_ids": targets}
+    by_label = label_weights(targets, labels, settings)
+    smoothing = settings.label_smoothing
+    if targets.ndim == 2:
+        # A share of each label's target is spread over both answers, yes and no.
+        smoothed = targets * np.float32(1 - smoothing) + np.float32(smoothing / 2)
+        found = {features.LABEL_TARGETS: smoothed[:, None]}
+        if by_label is not None:
+            found[features.LABEL_WEIGHTS] = 1 + (by_label - 1) * smoothed[:, None]
         return found
-    balanced = balanced_weights(true_label_ids, len(labels))
-    by_label = label_weights(settings, labels, balanced=balanced)
+    found = {"label_ids": targets}
     if by_label is not None:
-        found[features.EXAMPLE_WEIGHTS] = by_label[true_label_ids]
-    if smoothing := settings.label_smoothing:
+        found[features.EXAMPLE_WEIGHTS] = by_label[targets]
+    if smoothing:
         # As torch's `CrossEntropyLoss(weight=..., label_smoothing=...)`, in which each
         # class of a smoothed target has its own weight. The loss multiplies by that of
         # the true class.
-        targets = np.full((len(true_label_ids), len(labels)), smoothing / len(labels))
-        targets[np.arange(len(true_label_ids)), true_label_ids] += 1 - smoothing
+        smoothed = np.full((len(targets), len(labels)), smoothing / len(labels))
+        smoothed[np.arange(len(targets)), targets] += 1 - smoothing
         if by_label is not None:
-            targets *= by_label / by_label[true_label_ids, None]
-        found[features.LABEL_TARGETS] = targets[:, None].astype(np.float32)
+            smoothed *= by_label / by_label[targets, None]
+        found[features.LABEL_TARGETS] = smoothed[:, None].astype(np.float32)
     return found
 
 
-def balanced_weights(true_label_ids: np.ndarray, num_labels: int) -> np.ndarray:
-    """Returns weights with which all classes that occur weigh the same.
-
-    They are `(num_labels,)` float32, 1 for a class without examples, as scikit-learn's
-    `compute_class_weight("balanced")`: examples over classes times examples of the
-    class.
-    """
-    counts = np.bincount(true_label_ids, minlength=num_labels)
-    weights = len(true_label_ids) / (np.count_nonzero(counts) * np.maximum(counts, 1))
-    return np.where(counts, weights, 1.0).astype(np.float32)
-
-
 def label_weights(
-    settings: FinetuningConfig, labels: Sequence[str], *, balanced: np.ndarray
+    targets: np.ndarray, labels: Sequence[str], settings: FinetuningConfig
 ) -> np.ndarray | None:
     """Returns the weights that the settings give the labels, `(num_labels,)` float32;
-    1 for labels without one, `None`: no label has one."""
-    weights = settings.class_weights
-    if weights in (None, "balanced"):
-        return balanced if weights else None
+    1 for labels without one, `None`: no label has one.
+
+    Balanced classes that occur weigh the same, as in scikit-learn's
+    `compute_class_weight("balanced")`: examples over classes times examples of the
+    class. Of several labels each weighs in the texts that have it as much as in those
+    without it: texts without over texts with it, the `pos_weight` of torch's
+    `BCEWithLogitsLoss`; 1 for a label that no text or every text has.
+    """
+    if (weights := settings.class_weights) is None:
+        return None
+    if weights == "balanced":
+        if targets.ndim == 2:
+            num_with = targets.sum(axis=0, dtype=np.float64)
+            num_without = len(targets) - num_with
+            is_weighed = (num_with > 0) & (num_without > 0)
+            balanced = num_without / np.maximum(num_with, 1)
+        else:
+            is_weighed = counts = np.bincount(targets, minlength=len(labels))
+            balanced = len(targets) / (np.count_nonzero(counts) * np.maximum(counts, 1))
+        return np.where(is_weighed, balanced, 1.0).astype(np.float32)
     for label in weights:
         if label not in labels:
             raise InputError(

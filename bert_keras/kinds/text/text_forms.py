@@ -3,22 +3,24 @@
 # Labels are None only in files without any, which are not asked for them.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalIterable=false, reportOptionalMemberAccess=false
 
+import functools
 import logging
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import scipy.special
+import sklearn.metrics
 
-from bert_keras.core.errors import InputError, check_choice
+from bert_keras.core.errors import InputError, check_choice, nearest
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds.text import (
     ClassifiedText,
     MultiLabelText,
     RatedText,
     glue,
-    multi_label,
     text,
 )
 from bert_keras.labelled import (
@@ -35,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 KINDS: tuple[tasks.TaskKind, ...] = ("classification", "multi_label", "regression")
 """Kinds of tasks on texts."""
+
+THRESHOLD = 0.5
+"""Probability from which on a label holds, where none was chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +122,7 @@ class TextDataset(dataset.Dataset):
     ) -> tokenized.LabelledInputs | text_windows.WindowedInputs:
         labels = {}
         if self.has_labels:
-            form = multi_label if task.kind == "multi_label" else text
-            labels = form.label_features(self.targets(task), task.labels, settings)
+            labels = text.label_features(self.targets(task), task.labels, settings)
         if tasks.reads_windows(settings.long_texts):
             return text_windows.cut(
                 (row.text for row in self.rows),
@@ -147,16 +151,44 @@ class TextDataset(dataset.Dataset):
         return form(rows=self.rows, logits=logits, targets=targets, task=task)
 
     def targets(self, task: tasks.Task) -> np.ndarray:
-        """Returns right answers as `text.label_ids` does; for several labels
-        `(num_rows, num_labels)` float32, 1 where a label holds, else 0."""
-        if task.kind == "multi_label":
-            rows = [(row.line, row.label) for row in self.rows]
-            found = np.zeros((len(rows), len(task.labels)), np.float32)
-            each = text.label_places(rows, task.labels, path=self.path)
-            for row, places in enumerate(each):
-                found[row, places] = 1
-            return found
-        return text.label_ids(self.rows, task.labels, path=self.path)
+        """Returns the right answers: int32 places in the task's labels, `(num_rows,)`;
+        of several labels `(num_rows, num_labels)` float32, 1 where a label holds, else
+        0; or float32 numbers, `(num_rows,)`."""
+        if task.labels is None:
+            return np.array([self._number(row) for row in self.rows], np.float32)
+        places = {label: place for place, label in enumerate(task.labels)}
+        is_one = task.kind == "classification"
+        targets = []
+        for row in self.rows:
+            labels = (row.label,) if is_one else row.label
+            if unknown := [label for label in labels if label not in places]:
+                known = ", ".join(task.labels[:20])
+                known += ", ..." if len(task.labels) > 20 else ""
+                raise InputError(
+                    f"{self.path}: line {row.line}: label {unknown[0]!r} was not in "
+                    f"the training data (known: {known})"
+                    f"{nearest(unknown[0], task.labels)}"
+                )
+            targets.append([places[label] for label in labels])
+        if is_one:
+            return np.array(targets, np.int32).reshape(-1)
+        holds = np.zeros((len(targets), len(places)), np.float32)
+        for row, of_row in zip(holds, targets, strict=True):
+            row[of_row] = 1
+        return holds
+
+    def _number(self, row: text.LabelledText) -> float:
+        try:
+            number = float(row.label)
+        except ValueError:
+            number = math.nan
+        # NaN fails this too.
+        if not abs(number) <= float(np.finfo(np.float32).max):
+            raise InputError(
+                f"{self.path}: line {row.line}: with `regression` a label is a number, "
+                f"got {row.label!r}"
+            )
+        return number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,46 +240,118 @@ class TextAnswers(dataset.Answers):
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelAnswers(TextAnswers):
     """Labels, any number of them, that a model predicts for texts. `threshold` is by
-    label; `None`: `multi_label.THRESHOLD`."""
+    label; `None`: `THRESHOLD`."""
+
+    @functools.cached_property
+    def probabilities(self) -> np.ndarray:
+        """Returns each label's own probability, `(num_rows, num_labels)` float32."""
+        return scipy.special.expit(self.logits.astype(np.float32))
 
     def best_threshold(self) -> dict[str, float]:
         labels = np.array(self.task.labels)
         for label in labels[~self.targets.any(axis=0)].tolist():
             logger.warning(
                 "no text of the dev file has the label %r: its threshold stays %g",
-                *(label, multi_label.THRESHOLD),
+                *(label, THRESHOLD),
             )
-        given = multi_label.probabilities(self.logits)
-        best = multi_label.best_thresholds(given, self.targets)
+        best = best_thresholds(self.probabilities, self.targets)
         return dict(zip(labels.tolist(), best.tolist(), strict=True))
 
     def scores(self, *, threshold=None) -> dict[str, float]:
-        row = multi_label.threshold_row(threshold, self.task.labels)
-        return multi_label.scores(self.logits, self.targets, row)
+        """Returns `loss` (mean binary cross entropy of a label, nats), `accuracy`
+        (share of texts of which all labels are right), `micro_f1` (over all labels of
+        all texts) and `macro_f1` (mean over labels that occur or are given); and
+        `best_micro_f1` and `best_macro_f1` with the thresholds that are best for each
+        label on these very texts."""
+        logits, targets = self.logits.astype(float), self.targets
+        holds = self._holds(threshold)
+        best = self.probabilities >= best_thresholds(self.probabilities, targets)
+        best_scores = _f1_scores(best, targets)
+        return {
+            "loss": float((np.logaddexp(0, logits) - logits * targets).mean()),
+            "accuracy": float((holds == (targets > 0)).all(axis=1).mean()),
+            **_f1_scores(holds, targets),
+            **{f"best_{name}": score for name, score in best_scores.items()},
+        }
 
     def columns(self, *, threshold=None) -> dict[str, tables.Column]:
-        probabilities = multi_label.probabilities(self.logits)
-        columns = logit_scores.probability_columns(probabilities, self.task.labels)
+        columns = logit_scores.probability_columns(self.probabilities, self.task.labels)
         return {"prediction": tables.Column(self._predicted(threshold)), **columns}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        probabilities = multi_label.probabilities(self.logits).tolist()
-        every = zip(self.rows, self._predicted(threshold), probabilities, strict=True)
-        for row, labels, probs in every:
+        rows = zip(
+            self.rows,
+            self._predicted(threshold),
+            self.probabilities.tolist(),
+            strict=True,
+        )
+        for row, labels, probabilities in rows:
             yield MultiLabelText(
                 text=row.text,
                 text_pair=row.text_pair,
                 line=row.line,
                 labels=row.label,
                 prediction=labels,
-                probabilities=dict(zip(self.task.labels, probs, strict=True)),
+                probabilities=dict(zip(self.task.labels, probabilities, strict=True)),
             )
+
+    def _holds(self, threshold: Mapping[str, float] | None) -> np.ndarray:
+        return self.probabilities >= threshold_row(threshold, self.task.labels)
 
     def _predicted(
         self, threshold: Mapping[str, float] | None
     ) -> list[tuple[str, ...]]:
         """Returns the labels that each text is given."""
-        thresholds = multi_label.threshold_row(threshold, self.task.labels)
         names = np.array(self.task.labels)
-        holds = multi_label.probabilities(self.logits) >= thresholds
-        return [tuple(names[row].tolist()) for row in holds]
+        return [tuple(names[row].tolist()) for row in self._holds(threshold)]
+
+
+def threshold_row(
+    thresholds: Mapping[str, float] | None, labels: Sequence[str]
+) -> np.ndarray:
+    """Returns thresholds in the order of the labels, `(num_labels,)` float32."""
+    chosen = thresholds or {}
+    return np.array([chosen.get(label, THRESHOLD) for label in labels], np.float32)
+
+
+def best_thresholds(
+    label_probabilities: np.ndarray, true_targets: np.ndarray
+) -> np.ndarray:
+    """Returns the threshold with the highest F1 for each label, `(num_labels,)`
+    float32.
+
+    Both arguments are `(num_examples, num_labels)`: float32, and 1 or 0. Between two
+    probabilities the threshold is their middle. Among equally good ones, the one
+    nearest to 0.5 is taken; 0.5 where no example has the label.
+    """
+    thresholds = np.full(len(true_targets.T), THRESHOLD, np.float32)
+    for label in np.flatnonzero(true_targets.any(axis=0)):
+        probabilities, true = label_probabilities[:, label], true_targets[:, label]
+        # The label is given to all examples from a value on, the lowest first.
+        order = np.argsort(probabilities, kind="stable")
+        values, num_below = np.unique(probabilities[order], return_index=True)
+        right_below = np.concatenate([[0], np.cumsum(true[order])])[num_below]
+        num_given = len(true) - num_below
+        f1 = 2 * (true.sum() - right_below) / (num_given + true.sum())
+        middles = (values[1:].astype(np.float64) + values[:-1]) / 2
+        # Between neighbours in float32 there is none.
+        middles = middles.astype(np.float32)
+        middles = np.where(middles > values[:-1], middles, values[1:])
+        candidates = np.concatenate([[values[0] / 2], middles])
+        if candidates[0] < THRESHOLD <= values[0]:
+            candidates[0] = THRESHOLD
+        best = candidates[f1 == f1.max()]
+        thresholds[label] = best[np.abs(best - THRESHOLD).argmin()]
+    return thresholds
+
+
+def _f1_scores(given: np.ndarray, true_targets: np.ndarray) -> dict[str, float]:
+    is_true = true_targets > 0
+    occurs = (given | is_true).any(axis=0)
+    if not occurs.any():
+        return {"micro_f1": 0.0, "macro_f1": 0.0}
+    f1_score = functools.partial(sklearn.metrics.f1_score, zero_division=0.0)
+    columns = np.flatnonzero(occurs)
+    by_label = [f1_score(is_true[:, c], given[:, c]) for c in columns]
+    micro = f1_score(is_true.ravel(), given.ravel())
+    return {"micro_f1": float(micro), "macro_f1": float(np.mean(by_label))}

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from bert_keras.core.settings import finetuning
-from bert_keras.kinds.text import multi_label, text
 from bert_keras.kinds.text import network as text_network
+from bert_keras.kinds.text import text
 
 torch = pytest.importorskip("torch")
 LABELS = ("a", "b", "c")
@@ -35,7 +35,7 @@ def test_several_labels_are_scored_as_by_torch(several, smoothing, class_weights
     made = settings(
         multi_label=True, label_smoothing=smoothing, class_weights=class_weights
     )
-    features = multi_label.label_features(TARGETS, LABELS, made)
+    features = text.label_features(TARGETS, LABELS, made)
     if class_weights == "balanced":
         by_label = ((TARGETS == 0).sum(axis=0) / TARGETS.sum(axis=0)).tolist()
     else:
@@ -64,7 +64,7 @@ def test_classes_are_scored_as_by_torch(tiny_config, smoothing, class_weights):
 def test_a_text_counts_as_right_if_all_of_its_labels_are(several):
     logits = np.float32([[1, -1, 2], [1, -1, 2], [0, 0, 0]])
     targets = np.float32([[1, 0, 1], [1, 1, 1], [0, 0, 0]])
-    features = multi_label.label_features(targets, LABELS, settings(multi_label=True))
+    features = text.label_features(targets, LABELS, settings(multi_label=True))
     terms = several.loss_terms(features, {"logits": logits})
     assert [float(x) for x in terms["accuracy"]] == [2, 3]
     features["example_weights"] = np.float32([1, 1, 0])
@@ -74,7 +74,7 @@ def test_a_text_counts_as_right_if_all_of_its_labels_are(several):
 
 def test_losses_of_confident_logits_are_finite(several):
     logits = np.float32([[500, -500, 0]])
-    features = multi_label.label_features(
+    features = text.label_features(
         np.float32([[0, 1, 0]]), LABELS, settings(multi_label=True)
     )
     expected = (500 + 500 + np.log(2)) / 3

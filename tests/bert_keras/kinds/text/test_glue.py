@@ -11,7 +11,7 @@ import pytest
 
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
-from bert_keras.kinds.text import glue, text, text_forms
+from bert_keras.kinds.text import glue, text_forms
 from bert_keras.labelled import logit_scores
 from tests.bert_keras.kinds import kind_data
 
@@ -73,8 +73,6 @@ def test_every_file_is_read_to_its_last_row(shared_data, name, split):
     ]
     if is_test:
         assert len(examples) == task.submissions[split].num_rows
-    else:
-        text.label_ids(examples, task.labels, path=path)
 
 
 def test_files_of_cola_have_no_names_but_the_test_file_has(tmp_path):

@@ -12,7 +12,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import loading, tasks
 from bert_keras.core.settings.finetuning import FinetuningConfig
 from bert_keras.kinds import catalogue
-from bert_keras.kinds.text import multi_label, text, text_forms
+from bert_keras.kinds.text import text, text_forms
 from tests.bert_keras.kinds.kind_data import write
 
 SETTINGS = FinetuningConfig(multi_label=True)
@@ -135,12 +135,12 @@ def random_answers(num_texts: int, num_labels: int, *, seed: int):
 @pytest.mark.parametrize("is_sure", [False, True])
 def test_no_threshold_is_better(is_sure):
     logits, targets = random_answers(25, 6, seed=0)
-    probabilities = multi_label.probabilities(logits)
+    probabilities = scipy.special.expit(logits)
     if is_sure:
         # Numbers of float32 that are next to each other, as those just below 1 are.
         steps = np.round(logits * 2).astype(np.int32)
         probabilities = (np.float32(0.9).view(np.int32) + steps).view(np.float32)
-    thresholds = multi_label.best_thresholds(probabilities, targets)
+    thresholds = text_forms.best_thresholds(probabilities, targets)
     for values, true, chosen in zip(
         probabilities.T, targets.T, thresholds, strict=True
     ):
@@ -164,35 +164,8 @@ def test_literal_thresholds():
         ([0.3, 0.8], [0, 0], 0.5),
     ):
         columns = (np.float32(values)[:, None] for values in (probabilities, true))
-        found = multi_label.best_thresholds(*columns)
+        found = text_forms.best_thresholds(*columns)
         assert found == pytest.approx([threshold], abs=1e-6)
-
-
-def test_scores_are_those_of_scikit_learn():
-    logits, targets = random_answers(60, 5, seed=9)
-    # A label that nobody has and nobody is given is left out of the mean.
-    targets[:, 4], logits[:, 4] = 0, -9
-    thresholds = np.float32([0.5, 0.3, 0.6, 0.5, 0.5])
-    probabilities = scipy.special.expit(logits)
-    given = probabilities >= thresholds
-    found = multi_label.scores(logits, targets, thresholds)
-    assert found["accuracy"] == sklearn.metrics.accuracy_score(targets, given)
-    for mean in ("micro", "macro"):
-        expected = sklearn.metrics.f1_score(
-            targets[:, :4], given[:, :4], average=mean, zero_division=0.0
-        )
-        assert found[f"{mean}_f1"] == pytest.approx(expected)
-    expected = sklearn.metrics.log_loss(targets.ravel(), probabilities.ravel())
-    assert found["loss"] == pytest.approx(expected, rel=1e-5)
-    assert found["best_macro_f1"] > found["macro_f1"]
-
-
-def test_scores_of_overconfident_answers_are_finite():
-    logits = np.float32([[1000.0], [-1000.0]])
-    found = multi_label.scores(logits, np.float32([[0], [1]]), np.float32([0.5]))
-    assert found["loss"] == 1000
-    nothing = multi_label.scores(-logits[:1], np.float32([[0]]), np.float32([0.5]))
-    assert (nothing["macro_f1"], nothing["accuracy"], nothing["loss"]) == (0, 1, 0)
 
 
 def answers_of(logits, targets, labels=("a", "b")) -> text_forms.MultiLabelAnswers:
@@ -207,6 +180,33 @@ def answers_of(logits, targets, labels=("a", "b")) -> text_forms.MultiLabelAnswe
         targets=targets,
         task=tasks.Task(kind="multi_label", labels=labels),
     )
+
+
+def test_scores_are_those_of_scikit_learn():
+    logits, targets = random_answers(60, 5, seed=9)
+    # A label that nobody has and nobody is given is left out of the mean.
+    targets[:, 4], logits[:, 4] = 0, -9
+    thresholds = [0.5, 0.3, 0.6, 0.5, 0.5]
+    probabilities = scipy.special.expit(logits)
+    given = probabilities >= np.float32(thresholds)
+    chosen = dict(zip("abcde", thresholds, strict=True))
+    found = answers_of(logits, targets, tuple("abcde")).scores(threshold=chosen)
+    assert found["accuracy"] == sklearn.metrics.accuracy_score(targets, given)
+    for mean in ("micro", "macro"):
+        expected = sklearn.metrics.f1_score(
+            targets[:, :4], given[:, :4], average=mean, zero_division=0.0
+        )
+        assert found[f"{mean}_f1"] == pytest.approx(expected)
+    expected = sklearn.metrics.log_loss(targets.ravel(), probabilities.ravel())
+    assert found["loss"] == pytest.approx(expected, rel=1e-5)
+    assert found["best_macro_f1"] > found["macro_f1"]
+
+
+def test_scores_of_overconfident_answers_are_finite():
+    found = answers_of([[1000.0], [-1000.0]], [[0], [1]], ("a",)).scores()
+    assert found["loss"] == 1000
+    nothing = answers_of([[-1000.0]], [[0]], ("a",)).scores()
+    assert (nothing["macro_f1"], nothing["accuracy"], nothing["loss"]) == (0, 1, 0)
 
 
 def test_tables_and_records_follow_the_thresholds(caplog):
@@ -249,14 +249,15 @@ def test_balanced_weights_are_those_of_scikit_learn():
     expected = sklearn.utils.class_weight.compute_class_weight(
         "balanced", classes=np.array([0, 2, 3]), y=labels
     )
-    found = text.balanced_weights(labels, 4)
+    balanced = FinetuningConfig(class_weights="balanced")
+    found = text.label_weights(labels, "abcd", balanced)
     np.testing.assert_allclose(found, [expected[0], 1, *expected[1:]], rtol=1e-6)
     targets = np.float32([[1, 0, 1], [0, 0, 1], [0, 0, 1], [0, 0, 1]])
-    assert multi_label.positive_weights(targets).tolist() == [3, 1, 1]
+    assert text.label_weights(targets, "abc", balanced).tolist() == [3, 1, 1]
 
 
 def test_a_weight_of_an_unknown_label_is_refused():
     settings = FinetuningConfig(class_weights={"angre": 2.0})
     message = "`class_weights` has 'angre', which no text .*; did you mean 'anger'"
     with pytest.raises(InputError, match=message):
-        text.label_weights(settings, ("joy", "anger"), balanced=np.ones(2))
+        text.label_weights(np.array([0]), ("joy", "anger"), settings)

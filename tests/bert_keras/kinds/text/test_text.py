@@ -165,9 +165,9 @@ def labelled(*labels: str) -> list[text.LabelledText]:
     return [text.LabelledText("a", None, label, n) for n, label in enumerate(labels, 2)]
 
 
-def dataset_of(rows, **options) -> text_forms.TextDataset:
+def dataset_of(rows, kind="classification", **options) -> text_forms.TextDataset:
     return text_forms.TextDataset(
-        path="a.tsv", rows=rows, has_labels=True, kind="classification", **options
+        path="a.tsv", rows=rows, has_labels=True, kind=kind, **options
     )
 
 
@@ -181,21 +181,25 @@ def test_labels_are_ordered_by_value_or_name():
         order("x", "x")
 
 
-def test_label_ids_are_places_or_numbers():
-    ids = text.label_ids(labelled("b", "a", "b"), ("a", "b"), path="a.tsv")
+def test_targets_are_places_or_numbers():
+    def targets(*words, labels=None, kind="classification"):
+        task = tasks.Task(kind=kind, labels=labels)
+        return dataset_of(labelled(*words), kind).targets(task)
+
+    ids = targets("b", "a", "b", labels=("a", "b"))
     assert ids.dtype == np.int32
     assert ids.tolist() == [1, 0, 1]
-    numbers = text.label_ids(labelled("1", "-2.5e1"), None, path="a.tsv")
+    numbers = targets("1", "-2.5e1", kind="regression")
     assert numbers.dtype == np.float32
     assert numbers.tolist() == [1.0, -25.0]
     message = (
         r"a.tsv: line 3: label 'goo' was not in the training data \(known: bad, good\)"
     )
     with pytest.raises(InputError, match=message):
-        text.label_ids(labelled("bad", "goo"), ("bad", "good"), path="a.tsv")
+        targets("bad", "goo", labels=("bad", "good"))
     for word in ("nan", "inf", "1e60", "good", "1,5"):
         with pytest.raises(InputError, match=f"line 2: .* is a number, got '{word}'"):
-            text.label_ids(labelled(word), None, path="a.tsv")
+            targets(word, kind="regression")
 
 
 def test_inputs_know_what_was_cut_off():
