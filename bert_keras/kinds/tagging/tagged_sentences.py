@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalMemberAccess=false
 
 import collections
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -63,27 +64,19 @@ def pair_entities(record: TaggedSentence) -> list[Pair]:
     right = tag_schemes.entities(record.labels)
     predicted = tag_schemes.entities(record.prediction)
     # How many words each right entity shares with each predicted one.
-    place_of_word = {
-        word: place
-        for place, (_, start, end) in enumerate(predicted)
-        for word in range(start, end)
+    shared = {
+        (one, other): min(one.end, other.end) - max(one.start, other.start)
+        for one, other in itertools.product(right, predicted)
+        if one.start < other.end and other.start < one.end
     }
-    shared = collections.Counter(
-        (place, place_of_word[word])
-        for place, (_, start, end) in enumerate(right)
-        for word in range(start, end)
-        if word in place_of_word
-    )
-    partners: dict[int, int] = {}
-    for one, other in sorted(shared, key=lambda pair: (-shared[pair], pair)):
+    # Of pairs that share as many words the first one counts: the sort is stable.
+    partners: dict[Entity, Entity] = {}
+    for one, other in sorted(shared, key=shared.__getitem__, reverse=True):
         if one not in partners and other not in partners.values():
             partners[one] = other
-    pairs = [
-        Pair(entity, predicted[partners[place]] if place in partners else None)
-        for place, entity in enumerate(right)
-    ]
-    alone = {*range(len(predicted))} - {*partners.values()}
-    pairs += [Pair(None, predicted[place]) for place in sorted(alone)]
+    pairs = [Pair(entity, partners.get(entity)) for entity in right]
+    alone = (entity for entity in predicted if entity not in partners.values())
+    pairs += [Pair(None, entity) for entity in alone]
     return sorted(pairs, key=lambda pair: (pair.right or pair.predicted).start)
 
 
