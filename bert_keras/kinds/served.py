@@ -193,7 +193,7 @@ class DirectAnswers(ServedModel):
         if not tasks.reads_windows(self.long_texts):
             return self.answer_ids(self.encode(*texts))
         # 1. Cut the texts, of which none is a pair, into windows, as
-        # `text_windows.WindowedInputs` does.
+        # `tokenized.WindowedInputs` does.
         [texts] = texts
         tokens = self._tokenizer(texts)
         num_tokens = tokens.row_lengths()

@@ -29,7 +29,6 @@ from bert_keras.labelled import (
     logit_scores,
     reading,
     tables,
-    text_windows,
     tokenized,
 )
 
@@ -119,12 +118,12 @@ class TextDataset(dataset.Dataset):
 
     def encode(
         self, task, tokenizer, settings
-    ) -> tokenized.LabelledInputs | text_windows.WindowedInputs:
+    ) -> tokenized.LabelledInputs | tokenized.WindowedInputs:
         labels = {}
         if self.has_labels:
             labels = text.label_features(self.targets(task), task.labels, settings)
         if tasks.reads_windows(settings.long_texts):
-            return text_windows.cut(
+            return tokenized.cut(
                 (row.text for row in self.rows),
                 tokenizer,
                 max_seq_length=settings.max_seq_length,
@@ -140,7 +139,7 @@ class TextDataset(dataset.Dataset):
         return tokenized.LabelledInputs(texts=texts, labels=labels)
 
     def answer(self, outputs, inputs, task, settings) -> dataset.Answers:
-        if isinstance(inputs, text_windows.WindowedInputs):
+        if isinstance(inputs, tokenized.WindowedInputs):
             outputs = inputs.pool(outputs, settings.long_texts)
         return self.answers_of(outputs, task)
 

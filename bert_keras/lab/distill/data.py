@@ -15,7 +15,7 @@ from bert_keras.core.settings import finetuning, tasks
 from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
-from bert_keras.labelled import data_report, dataset, text_windows
+from bert_keras.labelled import data_report, dataset, tokenized
 from bert_keras.training import finetune
 from bert_keras.training.finetuning import job as tuning
 
@@ -249,7 +249,7 @@ def _check_pairs(data: dataset.Dataset, theirs: tasks.Task, path: str | Path) ->
 
 def plain_inputs(
     path: str | Path, teacher: weights.Checkpoint, settings: finetuning.FinetuningConfig
-) -> text_windows.WindowedInputs:
+) -> tokenized.WindowedInputs:
     """Returns the tokens of plain texts, which are not held in memory themselves."""
     texts = plain_texts(path, settings)
     if settings.train_fraction != 1:
@@ -257,7 +257,7 @@ def plain_inputs(
         rows = splits.chosen_rows(keys, settings.train_fraction, seed=settings.seed)
         numbers = set(rows.tolist())
         texts = (text for number, text in enumerate(texts) if number in numbers)
-    windows = text_windows.cut(
+    windows = tokenized.cut(
         texts,
         teacher.tokenizer,
         max_seq_length=settings.max_seq_length,

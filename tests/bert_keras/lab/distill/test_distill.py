@@ -22,7 +22,7 @@ from bert_keras.kinds import registry
 from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import distill
 from bert_keras.lab.distill import student as students
-from bert_keras.labelled import dataset, text_windows
+from bert_keras.labelled import dataset, tokenized
 from bert_keras.report import facts, writing
 from tests import conftest, make
 from tests.bert_keras.kinds import kind_data
@@ -177,7 +177,7 @@ def test_a_run_on_plain_texts_ends_well(recompute, places, tmp_path, request):
     assert not (tmp_path / "run/dev_answers.jsonl").exists()
 
 
-def read_plain(path, settings=SETTINGS) -> text_windows.WindowedInputs:
+def read_plain(path, settings=SETTINGS) -> tokenized.WindowedInputs:
     teacher = types.SimpleNamespace(
         task=tasks.Task(kind="encoder"),
         tokenizer=tokenization.Tokenizer(VOCABULARY, do_lower_case=True),

@@ -17,7 +17,7 @@ from bert_keras.core.settings import finetuning, loading, tasks
 from bert_keras.data import tokenization
 from bert_keras.export import formats
 from bert_keras.kinds import registry
-from bert_keras.labelled import text_windows
+from bert_keras.labelled import tokenized
 from tests import make
 from tests.bert_keras.export.test_formats import make_run
 from tests.bert_keras.training.finetuning.test_finetune import (
@@ -234,11 +234,11 @@ def test_vectors_of_long_texts(init, tmp_path, long_texts):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def cut_films(stride: int | None = None) -> text_windows.WindowedInputs:
+def cut_films(stride: int | None = None) -> tokenized.WindowedInputs:
     """Texts of 3, 40, 0 and 15 words."""
     tokenizer = tokenization.Tokenizer(VOCABULARY, do_lower_case=True)
     texts = [" ".join(["film"] * n) for n in (3, 40, 0, 15)]
-    return text_windows.cut(texts, tokenizer, max_seq_length=LENGTH, stride=stride)
+    return tokenized.cut(texts, tokenizer, max_seq_length=LENGTH, stride=stride)
 
 
 def test_a_text_weighs_the_same_in_any_number_of_windows():
