@@ -60,7 +60,9 @@ class ServedModel(tf.Module):
     that are too long are treated as in the training, by `Trained.settings`.
     """
 
-    string_specs: tuple[tf.TensorSpec, ...]
+    string_specs: tuple[tf.TensorSpec, ...] = (
+        tf.TensorSpec([None], tf.string, "text"),
+    )
     """Inputs in strings, `(batch_size, ...)` each."""
     id_specs = ID_SPECS
     """Inputs in ids, `(batch_size, ...)` int32 each; `INPUT_NAMES` first."""
@@ -108,17 +110,19 @@ class ServedModel(tf.Module):
         return {}
 
     def encode(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Makes ids, by the names of `id_specs`, from strings, in the graph. Long texts
-        are cut."""
-        raise NotImplementedError
+        """Makes ids, by the names of `id_specs`, from strings, in the graph; here of a
+        text or a pair of texts. Long texts are cut."""
+        return self._pack_pairs(*[self._tokenizer(text) for text in texts])
 
     def answer(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Answers strings, however long they are."""
         raise NotImplementedError
 
-    def answer_ids(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Answers ids; here with the model's numbers."""
-        return self.compute(ids)
+    def present(
+        self, ids: Mapping[str, tf.Tensor], numbers: Mapping[str, tf.Tensor]
+    ) -> dict[str, tf.Tensor]:
+        """Makes the answers to ids from their numbers; here the numbers themselves."""
+        return dict(numbers)
 
     def compute(self, ids: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Computes numbers from ids, with operations that all formats have."""
@@ -139,7 +143,7 @@ class ServedModel(tf.Module):
 
         def answer_ids(*values):
             ids = input_checks.ids(self._by_name(values), self.trained.bert_config)
-            return self.answer_ids(ids)
+            return self.present(ids, self.compute(ids))
 
         return {
             STRINGS: Signature(self.answer, self.string_specs),
@@ -180,18 +184,10 @@ class DirectAnswers(ServedModel):
     windows' numbers; the `ids` signature takes windows and returns one answer for each.
     """
 
-    def present(
-        self, ids: Mapping[str, tf.Tensor], numbers: Mapping[str, tf.Tensor]
-    ) -> dict[str, tf.Tensor]:
-        """Makes answers from numbers; here the numbers themselves."""
-        return dict(numbers)
-
-    def answer_ids(self, ids):
-        return self.present(ids, self.compute(ids))
-
     def answer(self, *texts):
         if not tasks.reads_windows(self.long_texts):
-            return self.answer_ids(self.encode(*texts))
+            ids = self.encode(*texts)
+            return self.present(ids, self.compute(ids))
         # 1. Cut the texts, of which none is a pair, into windows, as
         # `tokenized.WindowedInputs` does.
         [texts] = texts
@@ -238,7 +234,7 @@ class SeveralParts(DirectAnswers):
         tf.TensorSpec([None, None, None], tf.int32, name) for name in INPUT_NAMES
     )
 
-    def _pack_parts(self, text: tf.Tensor, parts: tf.Tensor) -> dict[str, tf.Tensor]:
+    def encode(self, text: tf.Tensor, parts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Packs `(batch_size,)` texts with each of `(batch_size, num_parts)` parts."""
         shape = tf.shape(parts)
         repeated = tf.gather(

@@ -38,11 +38,11 @@ def ratio(parts: Sequence[float], wholes: Sequence[float]) -> ScoreSums:
 def f1(truth: Sequence[set], answered: Sequence[set]) -> ScoreSums:
     """Returns F1 of sets: right, true and answered elements of all examples."""
     rows = [(len(t & a), len(t), len(a)) for t, a in zip(truth, answered, strict=True)]
-    return ScoreSums(rows=np.array(rows, float), score=_f1)
+    rows = np.array(rows, float)
+    return ScoreSums(rows=rows, score=lambda sums: _f1(*np.moveaxis(sums, -1, 0)))
 
 
-def _f1(sums: np.ndarray) -> np.ndarray:
-    right, true, answered = np.moveaxis(sums, -1, 0)
+def _f1(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
     return 2 * right / np.maximum(true + answered, _TINY)
 
 
@@ -55,9 +55,8 @@ def macro_f1(
 
     def score(sums: np.ndarray) -> np.ndarray:
         right, true, answered = np.split(sums, 3, axis=-1)
-        each = 2 * right / np.maximum(true + answered, _TINY)
-        occurs = (true + answered > 0).sum(axis=-1)
-        return each.sum(axis=-1) / np.maximum(occurs, 1)
+        num_labels = (true + answered > 0).sum(axis=-1)
+        return _f1(right, true, answered).sum(axis=-1) / np.maximum(num_labels, 1)
 
     return ScoreSums(rows=_label_counts(truth, answered, labels), score=score)
 
@@ -69,7 +68,7 @@ def classes(
     score = {
         "accuracy": lambda right, true, _: right.sum(axis=-1) / true.sum(axis=-1),
         "matthews": _matthews,
-        "f1": lambda *counts: _f1(np.stack(counts, axis=-1)[..., 1, :]),
+        "f1": lambda *counts: _f1(*counts)[..., 1],
     }[metric]
     counts = _label_counts([[t] for t in truth], [[a] for a in answered], labels)
     return ScoreSums(rows=counts, score=lambda sums: score(*np.split(sums, 3, axis=-1)))

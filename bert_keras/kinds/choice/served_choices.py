@@ -25,7 +25,7 @@ class Choices(served.SeveralParts):
     def encode(self, sentence, beginning, endings):
         beginnings = tf.repeat(beginning[:, tf.newaxis], tf.shape(endings)[1], axis=1)
         continuations = tf.strings.join([beginnings, endings], separator=" ")
-        return self._pack_parts(sentence, continuations)
+        return super().encode(sentence, continuations)
 
     def present(self, ids, numbers):
         logits = numbers["logits"]

@@ -23,7 +23,6 @@ class MaskedWords(served.DirectAnswers):
     """
 
     outputs = ("masked_lm_logits",)
-    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
     id_specs = (
         *served.ID_SPECS,
         tf.TensorSpec([None, None], tf.int32, "masked_lm_positions"),

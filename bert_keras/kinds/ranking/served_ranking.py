@@ -22,9 +22,6 @@ class Rankings(served.SeveralParts):
         tf.TensorSpec([None, None], tf.string, "passages"),
     )
 
-    def encode(self, question, passages):
-        return self._pack_parts(question, passages)
-
     def present(self, ids, numbers):
         scores = numbers["logits"]
         order = tf.argsort(scores, direction="DESCENDING", stable=True)

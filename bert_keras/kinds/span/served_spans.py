@@ -80,9 +80,6 @@ class Spans(served.ServedModel):
             limits["no_answer_threshold"] = self._threshold
         return limits
 
-    def encode(self, question, context):
-        return self._pack_pairs(self._tokenizer(question), self._tokenizer(context))
-
     def answer(self, question, context):
         n_best_size = self._settings.n_best_size
         code_points = graph_tokenizer.decode(context)

@@ -108,7 +108,11 @@ class TaggingAnswers(dataset.Answers):
     labels: tuple[str, ...]
 
     def tags(self) -> list[tuple[str, ...]]:
-        return decode(self.word_logits, self.labels, self.sentences)
+        """Returns the most probable tag of each word of each sentence, IOB as IOB2: an
+        entity that the model begins with `I-` is made to begin with `B-`."""
+        tags = iter([self.labels[place] for place in self.word_logits.argmax(axis=-1)])
+        rows = (list(itertools.islice(tags, len(s.words))) for s in self.sentences)
+        return [tag_schemes.to_iob2(row) for row in rows]
 
     def scores(self, *, threshold=None) -> dict[str, float]:
         """Returns `loss` (mean cross entropy of the words, nats), `accuracy` of the
@@ -168,19 +172,6 @@ def label_ids(
             "convert one of the two"
         )
     return np.array([places[tag] for tag in tags], np.int32)
-
-
-def decode(
-    word_logits: np.ndarray, labels: Sequence[str], sentences: Sequence[Sentence]
-) -> list[tuple[str, ...]]:
-    """Returns the most probable tag of each word of each sentence, IOB as IOB2.
-
-    `word_logits` are `(num_words, num_labels)`, sentence after sentence. An entity that
-    the model begins with `I-` is made to begin with `B-`.
-    """
-    tags = iter([labels[place] for place in word_logits.argmax(axis=-1)])
-    rows = (list(itertools.islice(tags, len(s.words))) for s in sentences)
-    return [tag_schemes.to_iob2(row) for row in rows]
 
 
 def entity_scores(

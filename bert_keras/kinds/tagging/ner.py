@@ -183,24 +183,22 @@ def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
 
 def _read_texts(rows: Sequence[reading.Row], has_tags: bool) -> Iterator[Sentence]:
     """Reads texts with spans of characters."""
-    num_entities, lines = 0, {_WIDENED: [], _DROPPED: []}
+    num_entities, changed = 0, {_WIDENED: [], _DROPPED: []}
     for number, row in enumerate(rows):
         if not isinstance(text := row.cells.get("text"), str):
             raise row.error(f"expected 'text' with a string, got {text!r:.60}")
         sentence = of_text(text, number, row.line)
         if has_tags:
             entities = _read_entities(row, text)
-            tags, changes = _to_tags(entities, sentence.places, row)
-            sentence = sentence._replace(tags=tags)
             num_entities += len(entities)
-            for change in changes:
-                lines[change].append(row.line)
+            tags = _to_tags(entities, sentence.places, row, changed)
+            sentence = sentence._replace(tags=tags)
         yield sentence
-    for change, of_change in lines.items():
-        if of_change:
+    for change, lines in changed.items():
+        if lines:
             logger.warning(
                 "%s: %d of %d entities %s (the first in line %d)",
-                *(rows[0].path, len(of_change), num_entities, change, of_change[0]),
+                *(rows[0].path, len(lines), num_entities, change, lines[0]),
             )
 
 
@@ -243,17 +241,20 @@ def _read_entities(row: reading.Row, text: str) -> list[tuple[int, int, str]]:
 
 
 def _to_tags(
-    entities: Iterable[tuple[int, int, str]], words: Places, row: reading.Row
-) -> tuple[tuple[str, ...], list[str]]:
-    """Tags each word that an entity has a character of.
+    entities: Iterable[tuple[int, int, str]],
+    words: Places,
+    row: reading.Row,
+    changed: dict[str, list[int]],
+) -> tuple[str, ...]:
+    """Tags each word that an entity has a character of, IOB2.
 
     An entity that cuts a word has the whole word; a word that two entities share is
-    that of the first. `words` are ascending. Returns IOB2 tags, and `_WIDENED` or
-    `_DROPPED` for each entity that became another one.
+    that of the first. `words` are ascending. Lines of entities that become other ones
+    are added to `changed`.
     """
     tags = ["O"] * len(words)
     starts, ends = np.array(words, np.int64).reshape(-1, 2).T
-    changes, free = [], 0
+    free = 0
     for start, end, label in entities:
         first = int(np.searchsorted(ends, start, side="right"))
         stop = int(np.searchsorted(starts, end, side="left"))
@@ -262,14 +263,14 @@ def _to_tags(
                 f"the entity from {start} to {end} ({label}) has no character of a word"
             )
         if (words[first][0], words[stop - 1][1]) != (start, end):
-            changes.append(_WIDENED)
+            changed[_WIDENED].append(row.line)
         first = max(first, free)
         if first >= stop:
-            changes.append(_DROPPED)
+            changed[_DROPPED].append(row.line)
         for word in range(first, stop):
             tags[word] = f"{'I' if word > first else 'B'}-{label}"
         free = max(free, stop)
-    return tuple(tags), changes
+    return tuple(tags)
 
 
 def of_text(text: str, document: int, line: int) -> Sentence:

@@ -49,7 +49,7 @@ class Tags(served.ServedModel):
     words.
 
     Signature `words`: `words`, `(batch_size, num_words)` strings, padded with "".
-    Answers, of the same shape: `tags`, strings, as `dataset.decode` has them, and
+    Answers, of the same shape: `tags`, strings, as `TaggingAnswers` has them, and
     `probability`, float32, of each tag; "" and 0 for padding.
 
     Signature `documents`, if the model was trained with documents around its sentences:
@@ -64,8 +64,6 @@ class Tags(served.ServedModel):
     Without documents, a sentence has no context. Long ones go through windows, as in
     `ner_windows.tokenize`.
     """
-
-    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
 
     def __init__(self, trained: served.Trained):
         if trained.task.labels is None:
@@ -208,7 +206,7 @@ class Tags(served.ServedModel):
 
     def encode(self, text):
         """Makes ids of a text as one sentence, whose words are single pieces."""
-        ids = self._pack_pairs(self._tokenizer(text))
+        ids = super().encode(text)
         if self.has_places:
             places = tf.cumsum(ids["input_mask"], axis=1)
             num_tokens = tf.reduce_sum(ids["input_mask"], axis=1, keepdims=True)

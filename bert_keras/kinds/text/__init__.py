@@ -143,6 +143,16 @@ class _Text(Labelled):
             return glue.TASKS[settings.task].metrics[0]
         return self.usual_metric
 
+    def score(self, records, metric, *, labels):
+        truth = [record[self.record.truth_name] for record in records]
+        answered = [record["prediction"] for record in records]
+        if metric in ("pearson", "spearman"):
+            by_rank = metric == "spearman"
+            return score_sums.correlation(truth, answered, by_rank=by_rank)
+        if metric == "best_macro_f1":
+            return score_sums.macro_f1(truth, answered, labels)
+        return score_sums.classes(truth, answered, labels, metric)
+
     def served(self, trained, *, top_k):
         from bert_keras.kinds.text import served_labels
 
@@ -176,11 +186,6 @@ class Classification(_Text):
                 "`positive_label` is for your own texts (--task text) with two labels, "
                 f"got {len(task.labels)} labels: leave it out"
             )
-
-    def score(self, records, metric, *, labels):
-        truth = [record["label"] for record in records]
-        answered = [record["prediction"] for record in records]
-        return score_sums.classes(truth, answered, labels, metric)
 
     def sign(self, evaluation, answers):
         return degenerate.guessing(answers)
@@ -216,11 +221,6 @@ class MultiLabel(_Text):
 
         return served_labels.SeveralLabels(trained)
 
-    def score(self, records, metric, *, labels):
-        truth = [record["labels"] for record in records]
-        answered = [record["prediction"] for record in records]
-        return score_sums.macro_f1(truth, answered, labels)
-
     def sign(self, evaluation, answers):
         return degenerate.sameness([tuple(a["prediction"]) for a in answers or ()])
 
@@ -238,12 +238,6 @@ class Regression(_Text):
 
     def label_features(self, task, rows, length):
         return {"label_ids": ((rows,), "float32")}
-
-    def score(self, records, metric, *, labels):
-        truth = [record["label"] for record in records]
-        answered = [record["prediction"] for record in records]
-        by_rank = metric == "spearman"
-        return score_sums.correlation(truth, answered, by_rank=by_rank)
 
     def sign(self, evaluation, answers):
         return degenerate.constancy(answers)

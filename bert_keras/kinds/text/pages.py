@@ -3,7 +3,6 @@
 # Records of a dev file have labels.
 # pyright: reportArgumentType=false, reportCallIssue=false, reportOptionalIterable=false, reportOptionalMemberAccess=false, reportOperatorIssue=false
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -102,7 +101,7 @@ def describe_numbers(
         "Answers and right numbers",
         "scatter",
         markdown.table(["", "all answers"], rows),
-        drawing.as_png(functools.partial(pictures.draw_scatter, *map(list, pairs))),
+        drawing.as_png(pictures.draw_scatter, *map(list, pairs)),
     )
     columns = (
         sections.LINE,

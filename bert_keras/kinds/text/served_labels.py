@@ -31,10 +31,6 @@ class Labels(served.DirectAnswers):
         fields = {"score": "prediction"}
         return fields if self.labels is None else super().record_fields
 
-    def encode(self, text, text_pair=None):
-        pair = None if text_pair is None else self._tokenizer(text_pair)
-        return self._pack_pairs(self._tokenizer(text), pair)
-
     def present(self, ids, numbers):
         logits = numbers["logits"]
         if self.labels is None:

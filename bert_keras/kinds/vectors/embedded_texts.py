@@ -3,7 +3,6 @@
 # Records of a dev file have pairs, and a rank or a label.
 # pyright: reportArgumentType=false, reportOperatorIssue=false, reportOptionalOperand=false
 
-import functools
 from collections.abc import Sequence
 
 import numpy as np
@@ -30,9 +29,8 @@ def describe(records: Sequence[EmbeddedText]) -> list[sections.Section]:
         found = np.array([record.prediction for record in records], np.float32)
         scores = similarity.label_scores(found, labels)
         rows = [[f"{name} correlation", f"{v:.3f}"] for name, v in scores.items()]
-        draw = functools.partial(_draw_cosines, labels, found)
         table = markdown.table(["", "all pairs"], rows)
-        picture = drawing.as_png(draw)
+        picture = drawing.as_png(_draw_cosines, labels, found)
         return [sections.Section("Cosines and labels", "cosines", table, picture)]
     # 2. Pairs that belong together: how well a second text is found by its first.
     ranks = np.array([record.rank for record in records])
@@ -44,20 +42,16 @@ def describe(records: Sequence[EmbeddedText]) -> list[sections.Section]:
     scores = similarity.search_scores(ranks)
     rows = [[what, markdown.percent(scores[name])] for name, what in names.items()]
     rows.append(["median rank", f"{np.median(ranks):,.0f}"])
-    draw = functools.partial(
+    picture = drawing.as_png(
         pictures.draw_ranks,
-        ranks,
-        len(ranks),
+        *(ranks, len(ranks)),
         cutoff=similarity.RANK,
         title="Second texts among the nearest ones",
         labels=("texts shown", "share of pairs"),
     )
-    search = sections.Section(
-        "Second texts found among all of the file",
-        "search",
-        markdown.table(["", f"{len(ranks):,} pairs"], rows),
-        drawing.as_png(draw),
-    )
+    title = "Second texts found among all of the file"
+    table = markdown.table(["", f"{len(ranks):,} pairs"], rows)
+    search = sections.Section(title, "search", table, picture)
     missed = [record for record in records if record.rank > similarity.RANK]
     missed.sort(key=lambda record: (-record.rank, record.line))
     misses = sections.mistakes_section(

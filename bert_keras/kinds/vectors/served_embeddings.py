@@ -25,10 +25,6 @@ class TextVectors(served.DirectAnswers):
 
     outputs = ("embedding",)
     record_fields = {"embedding": "prediction"}
-    string_specs = (tf.TensorSpec([None], tf.string, "text"),)
-
-    def encode(self, text):
-        return self._pack_pairs(self._tokenizer(text))
 
 
 class Embeddings(TextVectors):

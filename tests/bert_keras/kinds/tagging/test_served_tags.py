@@ -118,7 +118,7 @@ def check_tags(model, ask, all_words, documents=None) -> None:
     """Tags of words are those of Python, with scores that are exact and often equal."""
     sentences = as_sentences(all_words, documents)
     logits = word_logits(model, sentences)
-    wanted = dataset.decode(logits, model.labels, sentences)
+    wanted = answers_of(logits, model.labels, sentences).tags()
     names = [] if documents is None else [tf.constant([f"{d}.txt" for d in documents])]
     answers = ask(padded(all_words), *names)
     probabilities = scipy.special.softmax(logits, axis=-1).max(axis=-1)
@@ -131,18 +131,25 @@ def check_tags(model, ask, all_words, documents=None) -> None:
         np.testing.assert_allclose(answers["probability"][row], expected, rtol=1e-5)
 
 
+def answers_of(logits, labels, sentences) -> dataset.TaggingAnswers:
+    return dataset.TaggingAnswers(
+        sentences=sentences, word_logits=logits, labels=labels
+    )
+
+
 def entities_of(text, logits, labels) -> list[tuple]:
     """Text, type, start, end and mean probability."""
-    sentence = ner.of_text(text, 0, 0)
-    probabilities = scipy.special.softmax(logits, axis=-1).max(axis=-1)
-    [tags] = dataset.decode(logits, labels, [sentence])
-    rows = []
-    for kind, first, stop in tag_schemes.entities(tags):
-        start, end = sentence.places[first][0], sentence.places[stop - 1][1]
-        probability = probabilities[first:stop].mean()
-        name = text[start:end].encode()
-        rows.append((name, kind.encode(), start, end, probability))
-    return rows
+    [record] = answers_of(logits, labels, [ner.of_text(text, 0, 0)]).records()
+    return [
+        (
+            text[e.start : e.end].encode(),
+            e.label.encode(),
+            e.start,
+            e.end,
+            e.probability,
+        )
+        for e in record.entities
+    ]
 
 
 def check_entities(model, ask, texts) -> int:
@@ -294,7 +301,7 @@ def test_tags_and_entities_of_every_scheme(letters):
     logits = rng.standard_normal((101, len(labels))).astype(np.float32)
     rows = np.repeat([0, 1, 2], counts)
     tagged = served_tags.tag(tf.constant(logits), tf.constant(rows), labels)
-    decoded = dataset.decode(logits, labels, sentences)
+    decoded = answers_of(logits, labels, sentences).tags()
     tags = [tag.decode() for tag in tagged.tags.numpy()]
     assert tags == list(itertools.chain(*decoded))
     first, last, _ = tagged.entities()
