@@ -18,8 +18,6 @@ from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import dataset
 
-_LABELLED = [kind for kind in registry.KINDS.values() if isinstance(kind, Labelled)]
-
 
 class DatasetFiles(NamedTuple):
     """A data set outside GLUE, with paths relative to its folder."""
@@ -42,7 +40,11 @@ DATASETS: Mapping[str, DatasetFiles] = MappingProxyType(
 )
 
 _OTHER_NAMES = {
-    **{name: kind.form for kind in _LABELLED for name in kind.other_names},
+    **{
+        name: kind.form
+        for kind in registry.LABELLED.values()
+        for name in kind.other_names
+    },
     "multi_label": "text --set multi_label=true",
     "regression": "text --set regression=true",
     "squad": "SQuAD1.1",
@@ -88,7 +90,7 @@ def find(settings: finetuning.FinetuningConfig) -> Labelled:
 def check_settings(settings: finetuning.FinetuningConfig) -> None:
     """Refuses settings that mean something for other kinds of tasks alone."""
     learnt, usual = find(settings), finetuning.FinetuningConfig()
-    for other in _LABELLED:
+    for other in registry.LABELLED.values():
         for key in other.own_settings if other is not learnt else ():
             value_of = operator.attrgetter(key)
             if value_of(settings) != value_of(usual):

@@ -36,8 +36,8 @@ KERAS_CLASSES = {
 }
 """Classes of kinds that a `.keras` file may hold, by module."""
 
-LABELLED = tuple(k.name for k in KINDS.values() if isinstance(k, Labelled))
-"""Names of kinds that are learnt from labelled examples: runs of `finetune`."""
+LABELLED = {n: kind for n, kind in KINDS.items() if isinstance(kind, Labelled)}
+"""Kinds that are learnt from labelled examples: runs of `finetune`."""
 
 
 def find(name: tasks.TaskKind) -> Kind:
@@ -47,10 +47,9 @@ def find(name: tasks.TaskKind) -> Kind:
 def labelled(name: tasks.TaskKind) -> Labelled:
     """Returns a kind that is learnt from labelled examples, or raises an
     `InputError`."""
-    kind = KINDS[name]
-    if not isinstance(kind, Labelled):
+    if name not in LABELLED:
         raise InputError(f"expected a model for a task, got a model for {name}")
-    return kind
+    return LABELLED[name]
 
 
 def numbered_task(kind: tasks.TaskKind, num_labels: int) -> tasks.Task:

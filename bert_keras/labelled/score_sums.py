@@ -46,32 +46,36 @@ def _f1(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray
     return 2 * right / np.maximum(true + answered, _TINY)
 
 
-def macro_f1(
-    truth: Sequence[Sequence[str]],
-    answered: Sequence[Sequence[str]],
-    labels: Sequence[str],
-) -> ScoreSums:
-    """Returns the mean F1 of the labels that occur or are answered."""
-
-    def score(sums: np.ndarray) -> np.ndarray:
-        right, true, answered = np.split(sums, 3, axis=-1)
-        num_labels = (true + answered > 0).sum(axis=-1)
-        return _f1(right, true, answered).sum(axis=-1) / np.maximum(num_labels, 1)
-
-    return ScoreSums(rows=_label_counts(truth, answered, labels), score=score)
-
-
 def classes(
-    truth: Sequence[str], answered: Sequence[str], labels: Sequence[str], metric: str
+    truth: Sequence[Any], answered: Sequence[Any], labels: Sequence[str], metric: str
 ) -> ScoreSums:
-    """Returns `accuracy`, `matthews`, or `f1` of the second of two labels (GLUE)."""
+    """Returns `accuracy`, `matthews`, `f1` of the second of two labels (GLUE), or
+    `best_macro_f1`, the mean F1 of the labels that occur or are answered. An example
+    has a label or, for the last metric, a sequence of labels."""
+    import scipy.sparse
+
     score = {
         "accuracy": lambda right, true, _: right.sum(axis=-1) / true.sum(axis=-1),
         "matthews": _matthews,
         "f1": lambda *counts: _f1(*counts)[..., 1],
+        "best_macro_f1": _macro_f1,
     }[metric]
-    counts = _label_counts([[t] for t in truth], [[a] for a in answered], labels)
+    # Right, true and answered labels of each example, `3 * num_labels` columns.
+    places = {label: place for place, label in enumerate(labels)}
+    rows, columns = [], []
+    for row, pair in enumerate(zip(truth, answered, strict=True)):
+        true, given = ([of] if isinstance(of, str) else of for of in pair)
+        for number, those in enumerate(({*true} & {*given}, true, given)):
+            columns += [number * len(labels) + places[label] for label in those]
+            rows += [row] * len(those)
+    shape = (len(truth), 3 * len(labels))
+    counts = scipy.sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
     return ScoreSums(rows=counts, score=lambda sums: score(*np.split(sums, 3, axis=-1)))
+
+
+def _macro_f1(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
+    num_labels = (true + answered > 0).sum(axis=-1)
+    return _f1(right, true, answered).sum(axis=-1) / np.maximum(num_labels, 1)
 
 
 def _matthews(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
@@ -80,25 +84,6 @@ def _matthews(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.n
     one, other = (total**2 - (n**2).sum(axis=-1) for n in (true, answered))
     spread = one * other
     return np.where(spread > 0, between / np.sqrt(np.maximum(spread, _TINY)), 0.0)
-
-
-def _label_counts(
-    truth: Sequence[Sequence[str]],
-    answered: Sequence[Sequence[str]],
-    labels: Sequence[str],
-) -> Any:
-    """Returns right, true and answered labels of each example, `3 * num_labels`
-    columns."""
-    import scipy.sparse
-
-    places = {label: place for place, label in enumerate(labels)}
-    rows, columns = [], []
-    for row, (true, given) in enumerate(zip(truth, answered, strict=True)):
-        for number, those in enumerate(({*true} & {*given}, true, given)):
-            columns += [number * len(labels) + places[label] for label in those]
-            rows += [row] * len(those)
-    shape = (len(truth), 3 * len(labels))
-    return scipy.sparse.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
 
 
 def correlation(

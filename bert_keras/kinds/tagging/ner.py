@@ -304,19 +304,16 @@ def split_words(text: str) -> list[tuple[int, int]]:
     own. So the words are those of `tokenization.basic_tokenize` for cased text, with
     the control characters inside them, and those of `graph_tokenizer.WordSplitter`.
     """
-    words: list[tuple[int, int]] = []
-    is_open = False
-    for place, char in enumerate(text):
+
+    def kind(char: str) -> str:
         if tokenization.is_dropped(char):
-            continue
-        is_isolated = tokenization.is_punctuation(char) or tokenization.is_cjk(char)
-        is_word = not char.isspace()
-        if is_open and is_word and not is_isolated:
-            words[-1] = (words[-1][0], place + 1)
-        elif is_word:
-            words.append((place, place + 1))
-        is_open = is_word and not is_isolated
-    return words
+            return "-"
+        if tokenization.is_punctuation(char) or tokenization.is_cjk(char):
+            return "."
+        return " " if char.isspace() else "w"
+
+    kinds = "".join(map(kind, text))
+    return [match.span() for match in re.finditer("w(-*w)*|[.]", kinds)]
 
 
 def with_columns(

@@ -149,8 +149,6 @@ class _Text(Labelled):
         if metric in ("pearson", "spearman"):
             by_rank = metric == "spearman"
             return score_sums.correlation(truth, answered, by_rank=by_rank)
-        if metric == "best_macro_f1":
-            return score_sums.macro_f1(truth, answered, labels)
         return score_sums.classes(truth, answered, labels, metric)
 
     def served(self, trained, *, top_k):
