@@ -204,48 +204,44 @@ def lines(report: DataReport, kind: Kind) -> list[str]:
 def problems(report: DataReport, kind: Kind, *, quotes: bool = True) -> list[str]:
     """Returns problems that may spoil a model or its scores, the training file's first.
     `quotes` decides whether the messages quote texts of the files."""
-    return [p for file in report.files for p in _problems(file, report, kind, quotes)]
-
-
-def _problems(
-    file: FileReport, report: DataReport, kind: Kind, quotes: bool
-) -> Iterator[str]:
-    total, train = file.num_examples, report.files[0].file
-    is_train = file.num_in_training is None
-    num_long, num_repeated = file.lengths.num_long, file.num_repeated * is_train
-    few = NOTABLE_SHARE * total
+    found, train = [], report.files[0].file
     fate = "lose their end"
     if kind.always_windows or tasks.reads_windows(report.long_texts):
         fate = "are divided into windows"
     elif report.long_texts == "head_tail":
         fate = "lose their middle"
-    shared, contradicted = (
-        f": {texts[0]!r}" if quotes and texts else ""
-        for texts in (file.in_training, file.contradicted)
-    )
-    # Examples that make a problem, by the problem; the last two are usual in few.
-    counts = {
-        f"are in {train} too, so their scores say little about new ones{shared}": (
-            file.num_in_training or 0
-        ),
-        f"are there again with another answer{contradicted}": file.num_contradicted,
-        "lack a text": file.num_empty,
-        f"are longer than max_seq_length={report.max_seq_length} and {fate}; the "
-        f"longest has {file.lengths.longest:,} tokens": num_long * (num_long >= few),
-        "repeat an earlier one and count more often": (
-            num_repeated * (num_repeated >= few)
-        ),
-    }
-    for problem, count in counts.items():
-        if count:
-            share = 100 * count / total
-            percent = "below 0.1" if share < 0.1 else f"{share:.1f}"
-            yield (
-                f"{file.file}: {count:,} of {total:,} ({percent} %) of the "
-                f"{kind.examples} {problem}"
-            )
-    if is_train:
-        yield from (f"{file.file}: {problem}" for problem in _label_problems(file))
+    for file in report.files:
+        total, is_train = file.num_examples, file.num_in_training is None
+        # A few long or repeated examples are usual.
+        num_long, num_repeated = (
+            count * (count >= NOTABLE_SHARE * total)
+            for count in (file.lengths.num_long, file.num_repeated * is_train)
+        )
+        shared, contradicted = (
+            f": {texts[0]!r}" if quotes and texts else ""
+            for texts in (file.in_training, file.contradicted)
+        )
+        counts = {
+            f"are in {train} too, so their scores say little about new ones{shared}": (
+                file.num_in_training or 0
+            ),
+            f"are there again with another answer{contradicted}": file.num_contradicted,
+            "lack a text": file.num_empty,
+            f"are longer than max_seq_length={report.max_seq_length} and {fate}; the "
+            f"longest has {file.lengths.longest:,} tokens": num_long,
+            "repeat an earlier one and count more often": num_repeated,
+        }
+        for problem, count in counts.items():
+            if count:
+                share = 100 * count / total
+                percent = "below 0.1" if share < 0.1 else f"{share:.1f}"
+                found.append(
+                    f"{file.file}: {count:,} of {total:,} ({percent} %) of the "
+                    f"{kind.examples} {problem}"
+                )
+        if is_train:
+            found += [f"{file.file}: {problem}" for problem in _label_problems(file)]
+    return found
 
 
 def _label_problems(file: FileReport) -> Iterator[str]:

@@ -148,7 +148,7 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
     label_name = None if split in task.submissions else columns.label
     wanted = columns.text, columns.text_pair, label_name
     examples = []
-    for row in _rows(task, split, path):
+    for row in read_rows(path, name):
         for column in wanted:
             if column is not None and column not in row.cells:
                 raise InputError(
@@ -170,13 +170,9 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
     return reading.at_least_one(path, examples)
 
 
-def cells_of(path: Path, name: str) -> Iterator[dict[str, str]]:
-    """Returns all columns of each row of a task's file, which `read` takes."""
-    return (row.cells for row in _rows(TASKS[name], path.stem, path))
-
-
-def _rows(task: GlueTask, split: str, path: Path) -> Iterator[reading.Row]:
-    """Yields the rows of a file; quotes are ordinary."""
+def read_rows(path: Path, name: str) -> Iterator[reading.Row]:
+    """Yields the rows of a task's file with all columns; quotes are ordinary."""
+    task, split = TASKS[name], path.stem
     lines = reading.read_lines(path)
     has_names = task.column_names is None or split in task.submissions
     names = lines[0].split("\t") if has_names else list(task.column_names or ())

@@ -70,12 +70,15 @@ class TextDataset(dataset.Dataset):
         return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        rows = reading.cells_of(self.path)
+        rows = reading.read_rows(self.path)
         if self.name is not None:
-            rows = glue.cells_of(self.path, self.name)
-        columns = answers.columns(threshold=threshold)
-        separator = self.columns.label_separator
-        content = tables.joined(rows, columns, suffix=suffix, separator=separator)
+            rows = glue.read_rows(self.path, self.name)
+        content = tables.joined(
+            (row.cells for row in rows),
+            answers.columns(threshold=threshold),
+            suffix=suffix,
+            separator=self.columns.label_separator,
+        )
         return {"predictions": content}
 
     def describe(self) -> tasks.Task:
