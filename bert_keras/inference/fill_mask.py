@@ -10,7 +10,6 @@ import numpy as np
 from bert_keras.checkpoints import conversion, weights
 from bert_keras.core.errors import InputError
 from bert_keras.data import features
-from bert_keras.labelled import tokenized
 from bert_keras.model import pretrainer, weight_shapes
 
 
@@ -51,7 +50,12 @@ class FillMask:
         if features.MASK_TOKEN not in text:
             raise InputError(f"expected a text with {features.MASK_TOKEN}: {text!r}")
         vocabulary = self._vocabulary
-        pieces = tokenized.encode_with_masks(text, self._tokenizer)
+        # Every literal `[MASK]` is put in between the parts: the tokenizer takes it
+        # apart like any text.
+        first, *others = text.split(features.MASK_TOKEN)
+        pieces = self._tokenizer.encode(first)
+        for part in others:
+            pieces += [vocabulary.mask_id, *self._tokenizer.encode(part)]
         input_ids = np.array([vocabulary.cls_id, *pieces, vocabulary.sep_id], "int32")
         if len(input_ids) > self._longest:
             raise InputError(

@@ -161,16 +161,6 @@ def tokenize(
     return dataclasses.replace(texts, whole_lengths=np.array(whole_lengths, np.int64))
 
 
-def encode_with_masks(text: str, tokenizer: tokenization.Tokenizer) -> list[int]:
-    """Returns the ids of a text in which every literal `[MASK]` is one token, put in
-    between the parts: the tokenizer takes `[MASK]` apart like any text."""
-    first, *others = text.split(features.MASK_TOKEN)
-    ids = tokenizer.encode(first)
-    for part in others:
-        ids += [tokenizer.vocabulary.mask_id, *tokenizer.encode(part)]
-    return ids
-
-
 @dataclass(frozen=True, kw_only=True)
 class LabelledInputs(dataset.Inputs):
     """Inputs with one row of outputs each."""

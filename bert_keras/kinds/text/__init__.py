@@ -93,11 +93,16 @@ class _Text(Labelled):
     form = "text"
     keras_classes = ("BertClassifier", "BertMultiLabelClassifier")
     accepts = frozenset({"long_texts", "windows", "teacher"})
+    has_several = False
+    """Whether a text may have several labels."""
 
     def network(self, bert_config, task, *, head, **shared):
         from bert_keras.kinds.text import network
 
-        return network.BertClassifier(bert_config, task.num_labels, **head, **shared)
+        form = network.BertClassifier
+        if self.has_several:
+            form = network.BertMultiLabelClassifier
+        return form(bert_config, task.num_labels, **head, **shared)
 
     def read(self, path, settings, *, has_labels=True, has_text_pair=None, **_):
         from bert_keras.kinds.text import glue, text, text_forms
@@ -154,7 +159,8 @@ class _Text(Labelled):
     def served(self, trained, *, top_k):
         from bert_keras.kinds.text import served_labels
 
-        return served_labels.Labels(trained)
+        form = served_labels.SeveralLabels if self.has_several else served_labels.Labels
+        return form(trained)
 
     def page(self, records, task):
         from bert_keras.kinds.text import pages
@@ -195,7 +201,7 @@ class MultiLabel(_Text):
     name = "multi_label"
     record = MultiLabelText
     names = _names(problem_type="multi_label_classification", activation="sigmoid")
-    has_labels = True
+    has_labels = has_several = True
     metrics = (LOSS, *map(Metric, ("accuracy", "micro_f1", "macro_f1")))
     metrics += (Metric("best_micro_f1"), Metric("best_macro_f1"))
     accepts = Classification.accepts
@@ -206,18 +212,6 @@ class MultiLabel(_Text):
 
     def label_features(self, task, rows, length):
         return {"label_targets": ((rows, 1, task.num_labels), "float32")}
-
-    def network(self, bert_config, task, *, head, **shared):
-        from bert_keras.kinds.text import network
-
-        return network.BertMultiLabelClassifier(
-            bert_config, task.num_labels, **head, **shared
-        )
-
-    def served(self, trained, *, top_k):
-        from bert_keras.kinds.text import served_labels
-
-        return served_labels.SeveralLabels(trained)
 
     def sign(self, evaluation, answers):
         return degenerate.sameness([tuple(a["prediction"]) for a in answers or ()])
