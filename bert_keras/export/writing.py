@@ -62,8 +62,8 @@ def export_model(
         model_dir: checkpoint of any format (see `checkpoints.conversion`).
         output_dir: directory to make; TensorFlow Serving wants a number for a name.
         top_k: number of guesses for each `[MASK]`; `None`: 5.
-        embedding: which vectors to export, one of `served_embeddings.KINDS`; `None`:
-            the answers of the model's task, see `Kind.served`.
+        embedding: which vectors to export, one of `choices.Embedding`; `None`: the
+            answers of the model's task, see `Kind.served`.
         layers: layers of the vectors, -1 is the last; `None`: the last.
         long_texts: how to shorten long texts for vectors; `None`: they are cut. For
             answers the training decides.

@@ -7,7 +7,6 @@ folder: those of GLUE by the names in `glue.TASKS`, and `DATASETS`.
 import operator
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from bert_keras.core import files
@@ -27,17 +26,15 @@ class DatasetFiles(NamedTuple):
     dev: str
 
 
-DATASETS: Mapping[str, DatasetFiles] = MappingProxyType(
-    {
-        "SQuAD1.1": DatasetFiles("span", "train-v1.1.json", "dev-v1.1.json"),
-        "SQuAD2.0": DatasetFiles("span", "train-v2.0.json", "dev-v2.0.json"),
-        "TriviaQA": DatasetFiles(
-            "span", "qa/wikipedia-train.json", "qa/wikipedia-dev.json"
-        ),
-        "SWAG": DatasetFiles("choice", "train.csv", "val.csv"),
-        "CoNLL-2003": DatasetFiles("tagging", "eng.train", "eng.testa"),
-    }
-)
+DATASETS: Mapping[str, DatasetFiles] = {
+    "SQuAD1.1": DatasetFiles("span", "train-v1.1.json", "dev-v1.1.json"),
+    "SQuAD2.0": DatasetFiles("span", "train-v2.0.json", "dev-v2.0.json"),
+    "TriviaQA": DatasetFiles(
+        "span", "qa/wikipedia-train.json", "qa/wikipedia-dev.json"
+    ),
+    "SWAG": DatasetFiles("choice", "train.csv", "val.csv"),
+    "CoNLL-2003": DatasetFiles("tagging", "eng.train", "eng.testa"),
+}
 
 _OTHER_NAMES = {
     **{

@@ -1,6 +1,5 @@
 """All kinds of answers by name: the only list of them."""
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bert_keras.core.errors import InputError
@@ -11,23 +10,21 @@ from bert_keras.kinds.kind import Kind, Labelled
 if TYPE_CHECKING:
     import keras
 
-KINDS: MappingProxyType[str, Kind] = MappingProxyType(
-    {
-        kind.name: kind
-        for kind in (
-            masked_words.MaskedWords(),
-            vectors.Encoder(),
-            text.Classification(),
-            text.MultiLabel(),
-            text.Regression(),
-            tagging.Tagging(),
-            span.Span(),
-            choice.Choice(),
-            vectors.Embedding(),
-            ranking.Ranking(),
-        )
-    }
-)
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        masked_words.MaskedWords(),
+        vectors.Encoder(),
+        text.Classification(),
+        text.MultiLabel(),
+        text.Regression(),
+        tagging.Tagging(),
+        span.Span(),
+        choice.Choice(),
+        vectors.Embedding(),
+        ranking.Ranking(),
+    )
+}
 
 KERAS_CLASSES = {
     f"{type(kind).__module__}.network": kind.keras_classes

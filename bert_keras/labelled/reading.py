@@ -250,11 +250,6 @@ def read_rows(path: Path) -> Iterator[Row]:
     return _READERS[suffix](path)
 
 
-def cells_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Returns all columns of each row of a file that `read_rows` takes."""
-    return (row.cells for row in read_rows(path))
-
-
 def at_least_one(path: Path, rows: Iterable[_Example]) -> list[_Example]:
     """Returns all rows of a file, or raises an `InputError` if there are none."""
     if listed := list(rows):

@@ -18,7 +18,9 @@ ModelServer = Literal["tf"]
 Quantization = Literal["int8", "bfloat16", "float16"]
 """Numbers that `export` can quantise weights to."""
 Embedding = Literal["cls", "pooled", "mean", "tokens"]
-"""Vectors that `export` offers: see `export.embeddings`."""
+"""Vectors that `export` offers: the first token's; the same through the pooler,
+`tanh(W x + b)`; the mean over all tokens, `[CLS]` and `[SEP]` but no padding, as in
+sentence-transformers; or one for each token."""
 
 PllForm = Literal["original", "word_l2r"]
 """Pieces that are masked together in a pseudo-log-likelihood. `original`: one at a time

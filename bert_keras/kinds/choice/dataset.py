@@ -112,7 +112,7 @@ class ChoiceDataset(dataset.Dataset):
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         columns = logit_scores.prediction_columns(answers.logits, LABELS)
-        rows = reading.cells_of(self.path)
+        rows = (row.cells for row in reading.read_rows(self.path))
         return {"predictions": tables.joined(rows, columns, suffix=suffix)}
 
     def describe(self) -> tasks.Task:

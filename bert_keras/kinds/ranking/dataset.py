@@ -282,10 +282,10 @@ class RankingDataset(dataset.Dataset):
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         """Returns the rows of each question, the best first."""
-        rows, in_order, values = list(reading.cells_of(self.path)), [], []
+        rows, in_order, values = list(reading.read_rows(self.path)), [], []
         for question, found in zip(self.rows, answers.scores_of, strict=True):
             order = scores.ranking(found)
-            in_order += [rows[question.candidates[number].row] for number in order]
+            in_order += [rows[question.candidates[n].row].cells for n in order]
             values += [*found[order]]
         # Nine digits: float32, so that no two scores become equal.
         columns = {"score": tables.Column(values, ".9g")}

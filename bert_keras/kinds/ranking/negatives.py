@@ -255,7 +255,7 @@ def _table(
     output_path: str | Path,
 ) -> str:
     """Returns the rows of the input, one for each passage, and those of negatives."""
-    cells = list(reading.cells_of(input_path))
+    cells = [row.cells for row in reading.read_rows(input_path)]
     rows, relevances = [], []
     for question, wrong in zip(questions, negatives, strict=True):
         asked = {"question": question.text}

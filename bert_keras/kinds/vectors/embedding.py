@@ -115,7 +115,7 @@ class EmbeddingDataset(dataset.Dataset):
         return dataclasses.replace(self, rows=rows, is_training=True)
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
-        rows = reading.cells_of(self.path)
+        rows = (row.cells for row in reading.read_rows(self.path))
         return {"predictions": tables.joined(rows, answers.columns(), suffix=suffix)}
 
     def describe(self) -> tasks.Task:

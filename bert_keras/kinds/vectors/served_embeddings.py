@@ -1,19 +1,12 @@
 """Exported encoders: vectors of texts or of their tokens."""
 
-import typing
 from collections.abc import Sequence
 
 import tensorflow as tf
 
-from bert_keras.core.settings import choices
 from bert_keras.kinds import served
 from bert_keras.model import embedder
 from bert_keras.model.encoder import resolve_layers
-
-KINDS: tuple[str, ...] = typing.get_args(choices.Embedding)
-"""Vectors: the first token's; the same through the pooler, `tanh(W x + b)`; the mean
-over all tokens, `[CLS]` and `[SEP]` but no padding, as in sentence-transformers; or one
-for each token."""
 
 
 class TextVectors(served.DirectAnswers):
@@ -39,7 +32,7 @@ class Embeddings(TextVectors):
     for padding.
 
     Args:
-        kind: one of `KINDS`.
+        kind: one of `choices.Embedding`.
         layers: layers whose outputs are taken, see `encoder.resolve_layers`.
     """
 

@@ -213,7 +213,7 @@ def test_vectors_are_those_of_the_encoder(encoder):
         "tokens": all_of_them,
     }
     trained = writing.load(encoder, embedding="pooled").trained
-    for kind in served_embeddings.KINDS:
+    for kind in typing.get_args(choices.Embedding):
         chosen = (-1,) if kind == "pooled" else (0, 1, -1)
         model = served_embeddings.Embeddings(trained, kind=kind, layers=chosen)
         graph_ids = model.encode(tf.constant(TEXTS))
@@ -232,7 +232,7 @@ def test_vectors_are_those_of_the_encoder(encoder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", served_embeddings.KINDS)
+@pytest.mark.parametrize("kind", typing.get_args(choices.Embedding))
 @pytest.mark.parametrize("long_texts", ["head_tail", "windows_mean"])
 def test_an_exported_encoder(kind, long_texts, encoder, tmp_path):
     """An export asks Python for the same vectors."""
