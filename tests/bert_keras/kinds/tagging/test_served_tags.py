@@ -140,16 +140,8 @@ def answers_of(logits, labels, sentences) -> dataset.TaggingAnswers:
 def entities_of(text, logits, labels) -> list[tuple]:
     """Text, type, start, end and mean probability."""
     [record] = answers_of(logits, labels, [ner.of_text(text, 0, 0)]).records()
-    return [
-        (
-            text[e.start : e.end].encode(),
-            e.label.encode(),
-            e.start,
-            e.end,
-            e.probability,
-        )
-        for e in record.entities
-    ]
+    rows = [entity.model_dump().values() for entity in record.entities]
+    return [(text[s:e].encode(), name.encode(), s, e, p) for s, e, name, p in rows]
 
 
 def check_entities(model, ask, texts) -> int:

@@ -186,11 +186,11 @@ def test_scores_are_those_of_scikit_learn():
     logits, targets = random_answers(60, 5, seed=9)
     # A label that nobody has and nobody is given is left out of the mean.
     targets[:, 4], logits[:, 4] = 0, -9
-    thresholds = [0.5, 0.3, 0.6, 0.5, 0.5]
+    thresholds = np.float32([0.5, 0.3, 0.6, 0.5, 0.5])
     probabilities = scipy.special.expit(logits)
-    given = probabilities >= np.float32(thresholds)
-    chosen = dict(zip("abcde", thresholds, strict=True))
-    found = answers_of(logits, targets, tuple("abcde")).scores(threshold=chosen)
+    given = probabilities >= thresholds
+    answers = answers_of(logits, targets, tuple("abcde"))
+    found = answers.scores(threshold={"b": 0.3, "c": 0.6})
     assert found["accuracy"] == sklearn.metrics.accuracy_score(targets, given)
     for mean in ("micro", "macro"):
         expected = sklearn.metrics.f1_score(

@@ -187,11 +187,9 @@ def test_targets_are_places_or_numbers():
         return dataset_of(labelled(*words), kind).targets(task)
 
     ids = targets("b", "a", "b", labels=("a", "b"))
-    assert ids.dtype == np.int32
-    assert ids.tolist() == [1, 0, 1]
+    assert (ids.dtype, ids.tolist()) == (np.int32, [1, 0, 1])
     numbers = targets("1", "-2.5e1", kind="regression")
-    assert numbers.dtype == np.float32
-    assert numbers.tolist() == [1.0, -25.0]
+    assert (numbers.dtype, numbers.tolist()) == (np.float32, [1.0, -25.0])
     message = (
         r"a.tsv: line 3: label 'goo' was not in the training data \(known: bad, good\)"
     )
