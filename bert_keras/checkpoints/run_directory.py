@@ -2,8 +2,8 @@
 
 `config.yaml` (training with it repeats the run), `bert_config.json` with Google's keys,
 `vocab.txt`, `tokenizer_config.json`, `task.json` (kind and labels of the task),
-`checkpoints/`, `logs/`, and, written last, `model.safetensors` and `results.json`. Only
-this module knows these names; it loads no Keras.
+`checkpoints/`, `logs/`, and, written last, `model.safetensors`, `environment.json` and
+`results.json`. Only this module knows these names; it loads no Keras.
 """
 
 import socket
@@ -30,6 +30,8 @@ LOGS_NAME = "logs"
 """Event files for TensorBoard, in the directories `train`, `eval` and `panels`."""
 WEIGHTS_NAME = "model.safetensors"
 RESULTS_NAME = "results.json"
+ENVIRONMENT_NAME = "environment.json"
+"""What differs between equal runs: seconds, versions, machine, command."""
 THRESHOLDS = "thresholds"
 ANSWERS_NAME = "dev_answers.jsonl"
 """Last evaluation of a fine-tuned run, example by example, for its report."""
@@ -143,16 +145,25 @@ def _verified_path(directory: str | Path) -> Path:
 
 
 def write_results(directory: Path, results: Mapping[str, Any]) -> None:
-    """Writes the last file of a run: its presence means that the run is finished."""
+    """Writes the last file of a run: its presence means that the run is finished.
+
+    Results of equal runs are equal: their seconds and environment are in a file beside.
+    """
+    names = {"seconds", "environment"} & results.keys()
+    environment = {name: results[name] for name in sorted(names)}
+    _write_json(directory / ENVIRONMENT_NAME, environment)
+    results = {name: part for name, part in results.items() if name not in names}
     _write_json(directory / RESULTS_NAME, results)
 
 
 def read_results(directory: str | Path) -> dict[str, Any] | None:
-    """Reads the results of a finished run; `None`: it is unfinished."""
+    """Reads the results of a finished run and its environment; `None`: unfinished."""
     path = files.path(directory) / RESULTS_NAME
     if not path.is_file():
         return None
     results = files.read_json(path)
+    if (environment := path.with_name(ENVIRONMENT_NAME)).is_file():
+        results |= files.read_json(environment)
     strict.build_config(_Results, results, origin=path)
     return results
 

@@ -211,7 +211,7 @@ class TestTheWholeWay:
         from bert_keras.report import scalar_log
 
         assert json.loads((on_a_store / "card.json").read_text())
-        facts = json.loads((on_a_store / "tuned/results.json").read_text())
+        facts = json.loads((on_a_store / "tuned/environment.json").read_text())
         assert facts["environment"]["init"] == f"{STORE}/run"
         assert not Path("gs:").exists()
         # No step twice.

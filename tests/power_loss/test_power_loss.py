@@ -22,7 +22,7 @@ from tests.power_loss import disk, server
 pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
-IS_OF_A_PROCESS = (".owner", "logs")
+IS_OF_A_PROCESS = (".owner", "logs", "environment.json")
 """Names whose content tells of processes and times."""
 
 COMMANDS = {
@@ -88,17 +88,12 @@ def record(words, tree: Path, records: Path) -> None:
 
 def contents(tree: Path) -> dict[str, bytes]:
     """Returns the bytes of all files but those that tell of processes and times."""
-    files = {
+    return {
         path.relative_to(tree).as_posix(): path.read_bytes()
         for path in sorted(tree.rglob("*"))
         if path.is_file()
         and not set(path.relative_to(tree).parts) & set(IS_OF_A_PROCESS)
     }
-    if data := files.get("run/results.json"):
-        results = json.loads(data)
-        timeless = {k: results[k] for k in results.keys() - {"seconds", "environment"}}
-        files["run/results.json"] = json.dumps(timeless, sort_keys=True).encode()
-    return files
 
 
 def outcomes(verb, places, give, records) -> Iterator[str]:

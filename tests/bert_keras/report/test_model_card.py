@@ -1,6 +1,5 @@
 """Model cards: what they say, what reads them, and what they keep to themselves."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -146,8 +145,8 @@ def test_the_command_writes_it(pretrained_run, tmp_path):
     assert card.startswith("---\nlibrary_name: transformers\n")
     assert "- examples: 60 documents" in card
     assert "`global_batch_size=8`" in card and "# converted\n" in card
-    results = json.loads((run / "results.json").read_text())
+    results = run_directory.read_results(run)
     results["environment"]["examples"] = ["/gone/examples"]
-    (run / "results.json").write_text(json.dumps(results))
+    run_directory.write_results(run, results)
     card = model_card.text(run, name="again", form="hugging_face")
     assert "- examples: counts not stated, its manifest is gone" in card

@@ -140,15 +140,14 @@ def saved_steps(directory):
 
 
 def contents(directory):
-    """All files of a finished run; of its results, all but the environment."""
+    """All files of a finished run but for what tells of its process."""
     found = {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.rglob("*")
         if path.is_file()
     }
-    results = json.loads(found.pop("results.json"))
-    del results["environment"]
-    return found | results
+    del found["environment.json"]
+    return found
 
 
 def test_a_signal_after_the_last_step_is_too_late(tmp_path):

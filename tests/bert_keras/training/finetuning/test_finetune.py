@@ -12,7 +12,13 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from bert_keras.checkpoints import conversion, native, starting_point, weights
+from bert_keras.checkpoints import (
+    conversion,
+    native,
+    run_directory,
+    starting_point,
+    weights,
+)
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import (
     architecture,
@@ -126,7 +132,7 @@ def test_an_easy_task_is_learnt(tuned_run):
     assert results["steps"] == 6 * 50
     assert results["num_train_examples"] == 800
     assert results["num_eval_examples"] == 51
-    assert json.loads((directory / "results.json").read_text()) == results
+    assert run_directory.read_results(directory) == results
     # Of the last step in the curves, which the last one is here.
     assert results["train"] == scalars(directory)
     assert {"loss", "accuracy", "learning_rate", "gradient_norm"} < {*results["train"]}

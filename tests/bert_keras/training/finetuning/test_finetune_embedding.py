@@ -70,7 +70,7 @@ def test_pairs_are_learnt(run):
     """With its random weights, recall is 0.4."""
     directory, results = run
     assert results["eval"]["recall_at_10"] > 0.9
-    assert json.loads((directory / "results.json").read_text()) == results
+    assert run_directory.read_results(directory) == results
     task = run_directory.read_task(directory, kinds=["embedding"], verb="finetune")
     assert (task.pooling, task.normalize) == ("mean", True)
 

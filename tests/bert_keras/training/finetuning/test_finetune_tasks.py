@@ -432,7 +432,7 @@ def test_all_labels_are_learnt(labels_run):
     task = run_directory.read_task(directory, kinds=["multi_label"], verb="finetune")
     assert task.labels == ("bad", "good", "spelt")
     assert sorted(results["thresholds"]) == ["bad", "good", "spelt"]
-    assert json.loads((directory / "results.json").read_text()) == results
+    assert run_directory.read_results(directory) == results
 
 
 def texts_of(files) -> list[list[str]]:

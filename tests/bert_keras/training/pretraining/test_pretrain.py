@@ -10,7 +10,7 @@ import types
 import pytest
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, native
+from bert_keras.checkpoints import conversion, native, run_directory
 from bert_keras.core import files, stores
 from bert_keras.core.errors import InputError, Stopped, Unavailable
 from bert_keras.core.settings import loading, pipelines, pretraining
@@ -36,12 +36,13 @@ def test_what_a_run_leaves_behind(pretrained_run):
         "tokenizer_config.json",
         "task.json",
         "model.safetensors",
+        "environment.json",
         "results.json",
         "checkpoints/step-0000000005.safetensors",
         "checkpoints/step-0000000010.safetensors",
         "checkpoints/step-0000000012.safetensors",
     }
-    results = json.loads((pretrained_run / "results.json").read_text())
+    results = run_directory.read_results(pretrained_run)
     assert results["steps"] == 12
     assert set(results["eval"]) == {
         "loss",
