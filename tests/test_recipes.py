@@ -420,7 +420,7 @@ def test_twenty_steps(path):
         wanted = {**MASKING, "strict_small_examples": (1.0, 0.0)}
         assert found == wanted.get(args.config, MASKING["masking_80_10_10"])
         assert made_with["max_seq_length"] == (args.max_seq_length or 128)
-        assert made_with["do_lower_case"] == (not args.cased)
+        assert made_with["do_lower_case"] == args.do_lower_case
 
 
 # === Small data in the official layouts ===

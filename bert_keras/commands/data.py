@@ -73,13 +73,8 @@ def corpus(args: argparse.Namespace) -> None:
 def vocab(args: argparse.Namespace) -> None:
     from bert_keras.pipelines import vocabulary
 
-    vocabulary.build_vocabulary(
-        args.corpus,
-        args.output,
-        vocab_size=args.vocab_size,
-        do_lower_case=not args.cased,
-        engine=_engine(args),
-    )
+    form = options.named(args, "vocab_size", "do_lower_case")
+    vocabulary.build_vocabulary(args.corpus, args.output, engine=_engine(args), **form)
 
 
 @options.Verb(
@@ -95,13 +90,8 @@ def vocab(args: argparse.Namespace) -> None:
 def extend_vocab(args: argparse.Namespace) -> None:
     from bert_keras.data import vocabulary_extension
 
-    vocabulary_extension.write_extended(
-        args.vocab,
-        args.words,
-        args.output,
-        do_lower_case=not args.cased,
-        into_unused=not args.append,
-    )
+    form = {"do_lower_case": args.do_lower_case, "into_unused": not args.append}
+    vocabulary_extension.write_extended(args.vocab, args.words, args.output, **form)
 
 
 @options.Verb(
@@ -124,13 +114,8 @@ def extend_vocab(args: argparse.Namespace) -> None:
 def pairs(args: argparse.Namespace) -> None:
     from bert_keras.pipelines import pairs
 
-    pairs.write_pairs(
-        args.corpus,
-        args.output,
-        kind=args.of,
-        per_document=args.per_document,
-        dev_percent=args.dev_percent,
-    )
+    shares = options.named(args, "per_document", "dev_percent")
+    pairs.write_pairs(args.corpus, args.output, kind=args.of, **shares)
 
 
 @options.Verb(
@@ -162,13 +147,10 @@ def examples(args: argparse.Namespace) -> None:
     length = args.max_seq_length
     overrides = [] if length is None else [f"max_seq_length={length}"]
     examples.build_examples(
-        args.corpus,
-        args.vocab,
-        args.output,
+        *(args.corpus, args.vocab, args.output),
         config=options.load_settings(pipelines.ExamplesConfig, args, *overrides),
-        do_lower_case=not args.cased,
-        num_shards=args.num_shards,
         engine=_engine(args),
+        **options.named(args, "do_lower_case", "num_shards"),
     )
 
 

@@ -160,7 +160,11 @@ def print_result(args: argparse.Namespace, facts: Any, lines: Iterable[str]) -> 
 
 # Options of several verbs.
 
-CASED = flag("keep case and accents (default: lower case without accents)")
+CASED = value(
+    "keep case and accents (default: lower case without accents)",
+    action="store_false",
+    dest="do_lower_case",
+)
 
 _ALL_VERBS = {
     "--quiet": flag("print only results, warnings and errors"),

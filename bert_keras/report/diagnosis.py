@@ -5,7 +5,7 @@ figure, the usual one, and what to change.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,6 @@ class TextSample(strict.StrictModel):
     else."""
 
 
-Finding = tuple[str, str]
-"""A cause in one or two words, and a sentence or two about it."""
-
-
 def read_sample(directory: Path) -> TextSample | None:
     """Reads a run's sample; `None`: it has none."""
     path = directory / run_directory.TEXT_SAMPLE_NAME
@@ -57,18 +53,19 @@ def read_sample(directory: Path) -> TextSample | None:
 
 def start_findings(
     settings: Mapping[str, Any], sample: TextSample | None, *, is_further_training: bool
-) -> Iterator[Finding]:
-    """Yields what is known before the first step; `settings` by dotted key."""
+) -> dict[str, str]:
+    """Returns what is known before the first step: a sentence or two by cause, a word
+    or two. `settings` are by dotted key."""
+    findings = {}
     # 1. The settings of the optimizer and of the initial weights.
     steps = settings["num_train_steps"]
     warmup = settings["optimizer.warmup_steps"]
     rate = settings["optimizer.learning_rate"]
     scale = settings["model.initializer_range"]
     if warmup > 0.3 * steps or (warmup == 0 and not is_further_training):
-        yield (
-            "warm-up",
+        findings["warm-up"] = (
             f"the learning rate rises for {warmup:,} of {steps:,} steps: set "
-            "`optimizer.warmup_steps` to about a tenth of the steps",
+            "`optimizer.warmup_steps` to about a tenth of the steps"
         )
     for key, least, greatest, usual in (
         ("model.initializer_range", 0.004, 0.2, "0.02"),
@@ -77,69 +74,65 @@ def start_findings(
     ):
         value, name = settings[key], key.rpartition(".")[2].replace("_", " ")
         if value is not None and not least <= value <= greatest:
-            yield name, f"`{key}` is {value:g}, where {usual} is usual"
+            findings[name] = f"`{key}` is {value:g}, where {usual} is usual"
     # 2. The learning rate. Steps of LAMB are shares of a weight's own size.
     is_lamb = settings["optimizer.name"] == "lamb"
     # A step moves a weight by about its rate at most; trained ones need not move far.
     if rate * steps < 10 * scale and not (is_further_training or is_lamb):
-        yield (
-            "rate too low",
+        findings["rate too low"] = (
             f"{steps:,} steps at a rate of up to {rate:g} move a weight by about "
             f"{rate * steps:.2g} at most, and initial weights are of a size of "
-            f"{scale:g}: raise `optimizer.learning_rate`, or make more steps",
+            f"{scale:g}: raise `optimizer.learning_rate`, or make more steps"
         )
     if rate > 0.01 and not is_lamb:
-        yield (
-            "rate too high",
-            f"`optimizer.learning_rate` is {rate:g}, where 1e-4 to 3e-3 are usual",
+        findings["rate too high"] = (
+            f"`optimizer.learning_rate` is {rate:g}, where 1e-4 to 3e-3 are usual"
         )
     # 3. The text, and its order.
     if sample is not None:
-        yield from text_findings(sample)
+        findings |= text_findings(sample)
         buffer = settings["shuffle_buffer_size"]
         if sample.num_shards < 4 and buffer < sample.num_records / 4:
-            yield (
-                "order",
+            findings["order"] = (
                 f"{sample.num_records:,} examples in {sample.num_shards} shards are "
                 f"shuffled {buffer:,} at a time, so neighbours in the text come "
                 "together: raise `shuffle_buffer_size`, or make the examples with more "
-                "--num_shards",
+                "--num_shards"
             )
+    return findings
 
 
-def text_findings(sample: TextSample) -> Iterator[Finding]:
-    for is_unusual, cause, text in (
-        (
-            *(sample.unknown_share > 0.01, "unknown words"),
+def text_findings(sample: TextSample) -> dict[str, str]:
+    findings = {}
+    if sample.unknown_share > 0.01:
+        findings["unknown words"] = (
             f"{sample.unknown_share:.1%} of the pieces are [UNK], where 0.1 % are "
             "usual: the vocabulary does not fit the text; make it of this text, with "
-            "the same casing",
-        ),
-        (
-            *(sample.pieces_per_word > 3, "vocabulary"),
+            "the same casing"
+        )
+    if sample.pieces_per_word > 3:
+        findings["vocabulary"] = (
             f"{sample.pieces_per_word:.1f} pieces a word, where 1.2 to 2 are usual: "
-            "make the vocabulary of this text, unless no spaces stand between words",
-        ),
-        (
-            *(sample.repeated_share > 0.2, "repeated text"),
+            "make the vocabulary of this text, unless no spaces stand between words"
+        )
+    if sample.repeated_share > 0.2:
+        findings["repeated text"] = (
             f"{sample.repeated_share:.0%} of the text comes more than three times, and "
             "is learnt by heart: look at it with `bert-keras inspect`, and leave the "
-            "repeated documents or lines out",
-        ),
-        (
-            *(not 0.03 < sample.masked_share < 0.5, "masks"),
+            "repeated documents or lines out"
+        )
+    if not 0.03 < sample.masked_share < 0.5:
+        findings["masks"] = (
             f"{sample.masked_share:.1%} of the pieces are to be predicted, where 15 to "
             "40 % are usual: too few teach nothing, too many leave nothing to tell "
-            "them from; change `masked_lm_prob` or `max_predictions_per_seq`",
-        ),
-        (
-            *(sample.padding_share > 0.6, "padding"),
+            "them from; change `masked_lm_prob` or `max_predictions_per_seq`"
+        )
+    if sample.padding_share > 0.6:
+        findings["padding"] = (
             f"{sample.padding_share:.0%} of the positions are padding: make shorter "
-            "examples, or pack them (`pack_instances`)",
-        ),
-    ):
-        if is_unusual:
-            yield cause, text
+            "examples, or pack them (`pack_instances`)"
+        )
+    return findings
 
 
 CURVES = ("masked_lm_loss", "gradient_norm", "skipped_steps")
@@ -153,73 +146,69 @@ def curve_findings(
     sample: TextSample | None,
     *,
     first_step: int = 0,
-) -> Iterator[Finding]:
-    """Yields what the steps after `first_step` show, at which the phase begins: losses
+) -> dict[str, str]:
+    """Returns what the steps after `first_step` show, at which the phase begins: losses
     of two phases do not compare.
 
     Args:
         train: the curves of `CURVES` by name; the run need not have all of them.
         held_out: the masked-LM loss of the evaluations.
     """
+    findings = {}
     warmup = settings["optimizer.warmup_steps"]
     begin = max(warmup, first_step)
     loss = _after(train.get("masked_lm_loss"), begin)
     if loss is None or loss.steps[-1] < max(MIN_STEPS, 2 * warmup):
-        return
+        return findings
     step = int(loss.steps[-1])
     # Means of ten stretches.
     ends = np.array([part.mean() for part in np.array_split(loss.values, 10)])
     band = usual_losses(settings, sample, step)
     if ends[-1] > ends.min() + 0.5:
-        yield (
-            "diverged",
+        findings["diverged"] = (
             f"the masked-LM loss rose from {ends.min():.2f} to {ends[-1]:.2f}: lower "
-            "`optimizer.learning_rate`, or warm up longer",
+            "`optimizer.learning_rate`, or warm up longer"
         )
     elif sample is not None and ends[-1] > sample.entropy - 0.05:
-        text = (
+        findings["stuck"] = (
             f"the masked-LM loss is {ends[-1]:.2f}, no better than the "
             f"{sample.entropy:.2f} of a model that only knows how frequent pieces are"
         )
         is_small = settings["model.hidden_size"] <= 256
         if is_small and settings["model.initializer_range"] <= 0.02:
-            text += (
+            findings["stuck"] += (
                 "; weights of small models must begin larger, or attention begins "
                 "uniform: try `model.initializer_range=0.05`"
             )
-        yield "stuck", text
     elif not first_step and band is not None and ends[-1] > band[1]:
-        yield (
-            "behind",
+        findings["behind"] = (
             f"the masked-LM loss is {ends[-1]:.2f}, where {band[0]:.1f} to "
             f"{band[1]:.1f} are usual at this step: compare text, optimizer, rate, "
             "batch and initial scale with those of `bert-keras config pretrain "
-            "--config strict_small`",
+            "--config strict_small`"
         )
     norms = _after(train.get("gradient_norm"), begin)
     limit = settings["optimizer.max_grad_norm"] or np.inf
     if norms is not None and np.quantile(norms.values, 0.05) > 10 * limit:
-        yield (
-            "clipping",
+        findings["clipping"] = (
             f"all gradients are clipped, most of {np.median(norms.values):.2g} to "
-            f"{limit:g}: raise `optimizer.max_grad_norm`",
+            f"{limit:g}: raise `optimizer.max_grad_norm`"
         )
     skipped = _after(train.get("skipped_steps"), first_step)
     if skipped is not None and skipped.values[-1] > 0.01 * step:
-        yield (
-            "skipped steps",
+        findings["skipped steps"] = (
             f"{skipped.values[-1]:,.0f} of {step:,} steps were skipped: loss or "
-            "gradients were not finite: lower `optimizer.learning_rate`",
+            "gradients were not finite: lower `optimizer.learning_rate`"
         )
     if held_out is not None and np.isfinite(held_out.values).any():
         best = int(np.nanargmin(held_out.values))
         if held_out.values[-1] > held_out.values[best] + 0.3:
-            yield (
-                "learnt by heart",
+            findings["learnt by heart"] = (
                 f"the loss on held-out text rose from {held_out.values[best]:.2f} at "
                 f"step {held_out.steps[best]:,} to {held_out.values[-1]:.2f}: the text "
-                "is seen too often; make fewer steps, or give more text",
+                "is seen too often; make fewer steps, or give more text"
             )
+    return findings
 
 
 def usual_losses(

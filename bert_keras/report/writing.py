@@ -1,6 +1,5 @@
 """The page of a report in Markdown, and its directory, which appears when complete."""
 
-import itertools
 import json
 import logging
 import math
@@ -157,19 +156,17 @@ def render(
 def _problems(run: facts.Facts) -> Iterator[str]:
     is_further_training = "init_sha256" in run.inputs
     held_out = facts.find_curve(run.eval, "masked_lm_loss")
-    findings = itertools.chain(
-        diagnosis.start_findings(
-            run.settings, run.text_sample, is_further_training=is_further_training
-        ),
-        diagnosis.curve_findings(
-            run.settings,
-            {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES},
-            None if held_out is None else facts.of_last_phase(run, held_out),
-            run.text_sample,
-            first_step=max(run.phase_ends, default=0),
-        ),
+    findings = diagnosis.start_findings(
+        run.settings, run.text_sample, is_further_training=is_further_training
     )
-    lines = "\n".join(f"- **{cause}**: {text}." for cause, text in findings)
+    findings |= diagnosis.curve_findings(
+        run.settings,
+        {name: facts.find_curve(run.train, name) for name in diagnosis.CURVES},
+        None if held_out is None else facts.of_last_phase(run, held_out),
+        run.text_sample,
+        first_step=max(run.phase_ends, default=0),
+    )
+    lines = "\n".join(f"- **{cause}**: {text}." for cause, text in findings.items())
     yield "## What may be wrong"
     yield lines or "Nothing unusual in text, settings and curves."
     # A model that was trained before has lower losses.
@@ -192,15 +189,14 @@ def _evaluation(run: facts.Facts) -> Iterator[str]:
         # A run that was resumed after its last step has no line of it.
         if name not in curves and not name.startswith(pretraining.GROUPS):
             # In JSON a number that is not finite is null.
-            values = np.array([value], float)
-            curves[name] = scalar_log.Curve(np.array([run.last_step]), values)
+            step, value = np.array([run.last_step]), np.array([value], float)
+            curves[name] = scalar_log.Curve(step, value)
     # 2. The perplexity, which is derived.
     baseline = dict(run.baseline)
     with np.errstate(over="ignore"):
         if "masked_lm_loss" in curves:
-            steps, values = curves["masked_lm_loss"]
-            perplexity = scalar_log.Curve(steps, np.exp(values))
-            curves["masked_lm_perplexity"] = perplexity
+            loss = curves["masked_lm_loss"]
+            curves["masked_lm_perplexity"] = loss._replace(values=np.exp(loss.values))
         if "masked_lm_loss" in baseline:
             perplexity = float(np.exp(baseline["masked_lm_loss"]))
             baseline["masked_lm_perplexity"] = perplexity

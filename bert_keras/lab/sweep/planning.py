@@ -114,8 +114,8 @@ def claim(directory: Path, command: Command) -> None:
         data["folds"] = [fold.name for fold in command.folds]
     else:
         data = {key: hashes for key, (hashes,) in data.items()}
-    start = {"init": absolute(command.init)}
-    start = {} if command.models else start | {"from_scratch": command.from_scratch}
+    start = {"init": absolute(command.init), "from_scratch": command.from_scratch}
+    start = {} if command.models else start
     settings = command.settings().model_dump(mode="json", exclude={"seed"})
     manifest.claim_output_directory(directory, made_by | data | start | settings)
     for name in ("runs", "logs"):

@@ -87,15 +87,14 @@ def rank(
     finished = [outcome for point in points for outcome in point.finished]
     # 1. The answers of all runs, as sums over the same examples.
     sums, lines, first_path = {}, [], None
-    for outcome in finished:
-        path = scores.run_path(sweep_dir, outcome.run.name)
-        path /= run_directory.ANSWERS_NAME
+    for name in (outcome.run.name for outcome in finished):
+        path = scores.run_path(sweep_dir, name) / run_directory.ANSWERS_NAME
         rows = [r.model_dump() for r in answers.read_answers(path, kind.record)]
         if first_path is None:
             first_path, lines = path, [row["line"] for row in rows]
         elif lines != [row["line"] for row in rows]:
             raise InputError(f"{path}: not about the same examples as {first_path}")
-        sums[outcome.run.name] = kind.score(rows, metric, labels=labels)
+        sums[name] = kind.score(rows, metric, labels=labels)
     resampled = resample(sums, seed=_SEED)
 
     # 2. Differences of the first point from each other one. The intervals hold together
@@ -106,9 +105,7 @@ def rank(
         for point in points
     )
     sizes = {"num_examples": len(lines), "num_comparisons": math.comb(len(points), 2)}
-    intervals: list[Interval | None] = [None] * len(others)
-    if len(lines) >= MIN_EXAMPLES:
-        intervals = [difference(ours, other, **sizes) for other in theirs]
+    intervals = [difference(ours, other, **sizes) for other in theirs]
     num_labels = statistics.fmean(o.num_train_examples or 0 for o in finished)
     return Ranking(
         num_labels=round(num_labels),
@@ -160,10 +157,11 @@ def difference(
     `first` and `second` have each seed's score, and its scores in the resamples. With
     `num_comparisons` each interval is so much wider that all hold at once (Bonferroni),
     also that of a model picked because it is best. `None`: the models have fewer than
-    two seeds in common, which say nothing about the chance of training.
+    two seeds in common, which say nothing about the chance of training, or there are
+    fewer than `MIN_EXAMPLES`.
     """
     common = sorted(first.keys() & second.keys())
-    if len(common) < 2:
+    if len(common) < 2 or num_examples < MIN_EXAMPLES:
         return None
     by_seed = np.array([first[s][0] - second[s][0] for s in common])
     resampled = np.mean([first[s][1] - second[s][1] for s in common], axis=0)

@@ -223,14 +223,11 @@ def _end(sweep: summary.State, job: "Job") -> None:
             for outcome in sweep.ended.values()
         )
         # A run that has begun was accepted, with its data and checkpoint.
-        task = scores.run_path(directory, job.name)
-        task /= run_directory.TASK_NAME
+        task = scores.run_path(directory, job.name) / run_directory.TASK_NAME
         line = last_line(read_tail(job.log))
         if code == 2 and is_first and not task.is_file():
             raise InputError(f"{line} (from the first run, see {job.log})")
-        ending = f"exit code {code}"
-        if code < 0:
-            ending = f"ended by {signal_name(-code)}"
+        ending = f"exit code {code}" if code >= 0 else f"ended by {signal_name(-code)}"
         sweep.ended[job.name] = scores.Outcome(
             run=run, score=None, evaluation={}, failure=f"{ending}: {line}"
         )
@@ -297,9 +294,7 @@ class Processes:
     """
 
     def __init__(self, runner: Sequence[str], *, num_slots: int, lock: int | None):
-        self._runner = runner
-        self.num_slots = num_slots
-        self._lock = lock
+        self._runner, self._lock, self.num_slots = runner, lock, num_slots
         self.received: int | None = None
         self.jobs: list[Job] = []
 

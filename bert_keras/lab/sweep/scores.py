@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.kinds import catalogue, registry
+from bert_keras.kinds import catalogue
 from bert_keras.lab.sweep import planning
 from bert_keras.labelled import answers as dev_answers
 
@@ -57,56 +57,45 @@ def run_path(directory: Path, name: str) -> Path:
     return directory / "runs" / name
 
 
-def judge(
-    run: planning.Run,
-    results: Mapping[str, Any],
-    answers: Sequence[Mapping[str, Any]] | None,
-    *,
-    metric: str,
-) -> Outcome:
-    """Returns the outcome of a run, failed if a loss or score is not finite."""
-    evaluation = results.get("eval", {})
-    if metric not in evaluation:
-        raise InputError(
-            f"`metric` is one of {', '.join(evaluation)}, got {metric!r}: give it with "
-            "--sweep_set metric=NAME; no finished run is lost"
-        )
-    # In the file a number that is not finite is null.
-    watched = {"loss on dev": evaluation.get("loss", 0.0), metric: evaluation[metric]}
-    broken = [
-        f"{name} is not finite"
-        for name, value in watched.items()
-        if value is None or not abs(value) < LARGEST
-    ]
-    kind = registry.labelled(catalogue.task_kind(run.settings))
-    return Outcome(
-        run=run,
-        score=None if broken else float(evaluation[metric]),
-        evaluation=evaluation,
-        seconds=results.get("seconds"),
-        num_train_examples=results.get("num_train_examples"),
-        failure=", ".join(broken) or None,
-        majority=None if broken else kind.sign(evaluation, answers),
-    )
-
-
 def read_outcomes(
     directory: Path, runs: Iterable[planning.Run], *, metric: str
 ) -> dict[str, Outcome]:
-    """Returns the outcomes of the finished ones of some runs, by name."""
+    """Returns the outcomes of the finished ones of some runs, by name. A run has failed
+    if its loss or score is not finite."""
     outcomes = {}
     for run in runs:
-        path = run_path(directory, run.name)
+        path, kind = run_path(directory, run.name), catalogue.find(run.settings)
         results, records = run_directory.read_results(path), None
         if results is None:
             continue
+        # 1. The answers, which tell whether anything was learnt.
         path /= run_directory.ANSWERS_NAME
         if path.is_file():
-            kind = registry.labelled(catalogue.task_kind(run.settings))
             loaded = dev_answers.read_answers(path, kind.record)
             if dev_answers.are_finite(loaded):
                 records = [record.model_dump() for record in loaded]
-        outcomes[run.name] = judge(run, results, records, metric=metric)
+        # 2. The score. In the file a number that is not finite is null.
+        evaluation = results.get("eval", {})
+        if metric not in evaluation:
+            raise InputError(
+                f"`metric` is one of {', '.join(evaluation)}, got {metric!r}: give it "
+                "with --sweep_set metric=NAME; no finished run is lost"
+            )
+        score, loss = evaluation[metric], evaluation.get("loss", 0.0)
+        broken = [
+            f"{name} is not finite"
+            for name, value in (("loss on dev", loss), (metric, score))
+            if value is None or not abs(value) < LARGEST
+        ]
+        outcomes[run.name] = Outcome(
+            run=run,
+            score=None if broken else float(score),
+            evaluation=evaluation,
+            seconds=results.get("seconds"),
+            num_train_examples=results.get("num_train_examples"),
+            failure=", ".join(broken) or None,
+            majority=None if broken else kind.sign(evaluation, records),
+        )
     return outcomes
 
 
@@ -119,12 +108,9 @@ def check_same_inputs(directory: Path, outcomes: Iterable[Outcome]) -> None:
     for run in (outcome.run for outcome in outcomes if outcome.evaluation):
         path = run_path(directory, run.name) / run_directory.INPUTS_NAME
         values = files.read_json(path)
-        model = run.model and run.model.name
-        for key, group in (
-            ("dev_sha256", run.fold),
-            ("init_sha256", model),
-            ("train_sha256", run.fold),
-        ):
+        groups = {"dev_sha256": run.fold, "init_sha256": run.model and run.model.name}
+        groups["train_sha256"] = run.fold
+        for key, group in groups.items():
             name, value = first.setdefault((key, group), (run.name, values.get(key)))
             if values.get(key) != value:
                 raise InputError(

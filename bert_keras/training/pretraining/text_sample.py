@@ -37,9 +37,10 @@ def check_start(
         files.write_json(path, measure(phase).model_dump())
     sample = diagnosis.read_sample(directory)
     flat_settings = run_directory.flat(phase.settings.model_dump(mode="json"))
-    for finding in diagnosis.start_findings(
+    findings = diagnosis.start_findings(
         flat_settings, sample, is_further_training=is_further_training
-    ):
+    )
+    for finding in findings.items():
         logger.warning("may be wrong: %s: %s", *finding)
     usual = diagnosis.usual_losses(flat_settings, sample, phase.last_step)
     # A model that was trained before has lower losses.
@@ -77,7 +78,7 @@ class CurveWarnings(run.Watcher):
             self._sample,
             first_step=self._first_step,
         )
-        for cause, text in findings:
+        for cause, text in findings.items():
             # Each cause is warned of once.
             if cause not in self._warned_of:
                 logger.warning("may be wrong: %s: at step %d %s", cause, step, text)

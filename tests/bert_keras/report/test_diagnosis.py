@@ -51,16 +51,13 @@ def curve(values):
 def causes(settings=None, text=None, *, held_out=None, **train):
     settings, text = settings or flat(), text or sample()
     train = {"masked_lm_loss": FALLING, "gradient_norm": [1.5] * 340, **train}
-    findings = [
-        *diagnosis.start_findings(settings, text, is_further_training=False),
-        *diagnosis.curve_findings(
-            settings,
-            {name: curve(values) for name, values in train.items()},
-            None if held_out is None else curve(held_out),
-            text,
-        ),
-    ]
-    return dict(findings)
+    findings = diagnosis.start_findings(settings, text, is_further_training=False)
+    return findings | diagnosis.curve_findings(
+        settings,
+        {name: curve(values) for name, values in train.items()},
+        None if held_out is None else curve(held_out),
+        text,
+    )
 
 
 def scaled(scale: float):
@@ -167,14 +164,12 @@ def test_a_small_scale_is_a_reason_to_be_stuck():
 def test_recipes_are_sound(name):
     settings = loading.load(pretraining.PretrainingConfig, name, [])
     settings = run_directory.flat(settings.model_dump(mode="json"))
-    assert not [
-        *diagnosis.start_findings(settings, sample(), is_further_training=False)
-    ]
+    assert not diagnosis.start_findings(settings, sample(), is_further_training=False)
 
 
 def test_trained_weights_may_move_a_little():
     slow = tuned(learning_rate=1e-5)["settings"]
-    assert not [*diagnosis.start_findings(slow, sample(), is_further_training=True)]
+    assert not diagnosis.start_findings(slow, sample(), is_further_training=True)
 
 
 @pytest.mark.parametrize(
@@ -218,7 +213,7 @@ def test_another_phase_does_not_count():
     found = diagnosis.curve_findings(
         settings, {"masked_lm_loss": curve(jump)}, None, sample(), first_step=1700
     )
-    assert list(found) == []
+    assert found == {}
 
 
 PAGE = Path(__file__).parents[3] / "benchmarks/results/strict_small.md"

@@ -89,7 +89,7 @@ def made(examples_of, tmp_path):
 
 
 def causes(sample):
-    return [cause for cause, _ in diagnosis.text_findings(sample)]
+    return [*diagnosis.text_findings(sample)]
 
 
 @pytest.mark.parametrize(
