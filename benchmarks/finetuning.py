@@ -194,7 +194,7 @@ def score_baseline(name: str, args: argparse.Namespace) -> dict[str, Any]:
         return squad_scores.scores(gold, answers, has_impossible=impossible)
     name = baselines.EACH_WORD if task.kind == "tagging" else baselines.MOST_COMMON
     logits = baselines.learn(name, train_data, task)(dev)
-    return baselines.make_answers(dev, logits, task).scores()
+    return dev.answers_of(logits, task).scores()
 
 
 def nearest_sentence(question: squad.Question) -> str:

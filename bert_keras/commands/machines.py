@@ -114,10 +114,22 @@ def doctor(args: argparse.Namespace) -> None:
 )
 def plan(args: argparse.Namespace) -> None:
     choice = None
-    if args.budget is None and (args.train or args.data):
+    if args.words is not None and not 0 < args.words < 1e15:
+        raise InputError(f"--words: expected a number above 0, got {args.words:g}")
+    if args.budget is not None:
+        given = [f"--{name}" for name in _NOT_WITH_BUDGET if getattr(args, name)]
+        if given or args.teraflops is None:
+            raise InputError(
+                "--budget chooses the run: give --teraflops, what the devices reach "
+                f"together, {'and leave out ' + ', '.join(given) if given else 'too'}"
+            )
+        choice = budgets.choose(args.budget, args.teraflops, num_words=args.words)
+        settings, examples = budgets.load(choice.settings), [budgets.examples()]
+        work = plans.plan_pretraining(settings, examples, num_words=args.words)
+    elif args.train or args.data:
         work = _finetuning_work(args)
     else:
-        work, choice = _pretraining_work(args)
+        work = _pretraining_work(args)
     facts = plans.facts(
         work,
         sequences_per_second=args.sequences_per_second or (),
@@ -134,53 +146,36 @@ _NOT_WITH_BUDGET = ("config", "set", "max_seq_length", "masking", "train", "data
 _NOT_WITH_BUDGET += ("vocab", "cased", "model", "sequences_per_second")
 
 
-def _pretraining_work(
-    args: argparse.Namespace,
-) -> tuple[plans.Work, budgets.Choice | None]:
-    """Returns the work of a pre-training, and what `--budget` chose."""
-    choice = None
-    if args.budget is not None:
-        given = [f"--{name}" for name in _NOT_WITH_BUDGET if getattr(args, name)]
-        if given or args.teraflops is None:
-            raise InputError(
-                "--budget chooses the run: give --teraflops, what the devices reach "
-                f"together, {'and leave out ' + ', '.join(given) if given else 'too'}"
-            )
-        choice = budgets.choose(args.budget, args.teraflops, num_words=args.words)
-        settings, examples = budgets.load(choice.settings), [budgets.examples()]
-    else:
+def _pretraining_work(args: argparse.Namespace) -> plans.Work:
+    try:
+        settings = options.load_settings(pretraining.PretrainingConfig, args)
+    except InputError as error:
+        # Unknown keys of `pretrain` that `finetune` knows have another remedy.
         try:
-            settings = options.load_settings(pretraining.PretrainingConfig, args)
-        except InputError as error:
-            # Unknown keys of `pretrain` that `finetune` knows have another remedy.
-            try:
-                options.load_settings(finetuning.FinetuningConfig, args)
-            except InputError:
-                raise error from None
-            raise InputError(
-                "these settings are of `finetune`: give its file, too, with --train "
-                "or --data, and --vocab"
-            ) from None
-        # The examples of each phase: those of the recipe's own recipe, or the default
-        # ones of 128 tokens, and 512 in a second phase.
-        recipe, lengths = f"{args.config}_examples", args.max_seq_length
-        if recipe not in loading.recipe_names():
-            recipe, lengths = None, lengths or (128, 512)[: len(settings.phases)]
-        overrides = [f"masking={args.masking}"] if args.masking else []
-        by_length = [[f"max_seq_length={n}"] for n in lengths] if lengths else [[]]
-        examples = [
-            loading.load(pipelines.ExamplesConfig, recipe, [*overrides, *length])
-            for length in by_length
-        ]
+            options.load_settings(finetuning.FinetuningConfig, args)
+        except InputError:
+            raise error from None
+        raise InputError(
+            "these settings are of `finetune`: give its file, too, with --train "
+            "or --data, and --vocab"
+        ) from None
     for option in ("vocab", "cased", "model"):
         if getattr(args, option):
             raise InputError(
                 f"--{option} is for fine-tuning: give --train or --data, too"
             )
-    if args.words is not None and not 0 < args.words < 1e15:
-        raise InputError(f"--words: expected a number above 0, got {args.words:g}")
-    work = plans.plan_pretraining(settings, examples, num_words=args.words)
-    return work, choice
+    # The examples of each phase: those of the recipe's own recipe, or the default ones
+    # of 128 tokens, and 512 in a second phase.
+    recipe, lengths = f"{args.config}_examples", args.max_seq_length
+    if recipe not in loading.recipe_names():
+        recipe, lengths = None, lengths or (128, 512)[: len(settings.phases)]
+    overrides = [f"masking={args.masking}"] if args.masking else []
+    by_length = [[f"max_seq_length={n}"] for n in lengths] if lengths else [[]]
+    examples = [
+        loading.load(pipelines.ExamplesConfig, recipe, [*overrides, *length])
+        for length in by_length
+    ]
+    return plans.plan_pretraining(settings, examples, num_words=args.words)
 
 
 def _finetuning_work(args: argparse.Namespace) -> plans.Work:

@@ -230,13 +230,10 @@ def export(args: argparse.Namespace) -> None:
     options.check_paths(dev=args.dev)
     from bert_keras import export
 
-    verdict = export.export_model(
-        *(args.model, args.output),
-        **options.named(
-            args, "to", "embedding", "layers", "long_texts", "top_k", "serving"
-        ),
-        **options.named(args, "quantize", "reduce_range", "dev", "max_drop"),
-    )
+    names = ("to", "embedding", "layers", "long_texts", "top_k", "serving")
+    names += ("quantize", "reduce_range", "dev", "max_drop")
+    named = options.named(args, *names)
+    verdict = export.export_model(args.model, args.output, **named)
     if verdict is not None:
         print(export.table(verdict), end="")
 

@@ -31,10 +31,9 @@ class Parser(argparse.ArgumentParser):
         """Parses a command; Beam's options, after `--`, become `beam_arguments`."""
         end = arguments.index("--") if "--" in arguments else len(arguments)
         args = self.parse_args(arguments[:end])
-        beam_arguments = list(arguments[end + 1 :])
-        if beam_arguments and args.command.dashes is None:
+        args.beam_arguments = list(arguments[end + 1 :])
+        if args.beam_arguments and args.command.dashes is None:
             raise InputError(f"`{args.verb}` takes nothing after `--`")
-        args.beam_arguments = beam_arguments
         return args
 
     def parse_known_args(self, args=None, namespace=None):  # type: ignore[override]

@@ -43,9 +43,7 @@ def pretrain(args: argparse.Namespace) -> None:
     from bert_keras.training import pretrain
 
     pretrain.pretrain(
-        settings,
-        args.examples,
-        args.output_dir,
+        *(settings, args.examples, args.output_dir),
         vocab_path=args.vocab,
         init=conversion.init(args.init) if args.init else None,
         verify=args.verify,
@@ -85,13 +83,11 @@ def finetune(args: argparse.Namespace) -> None:
     from bert_keras.training import finetune
 
     finetune.finetune(
-        settings,
-        catalogue.find(settings),
+        *(settings, catalogue.find(settings)),
         train=train,
         dev=dev,
         init=conversion.init(args.init),
-        from_scratch=args.from_scratch,
-        output_dir=args.output_dir,
+        **options.named(args, "from_scratch", "output_dir"),
         **options.devices(args),
     )
 
@@ -177,10 +173,9 @@ def _run_sweep(
     from bert_keras.lab.sweep import planning, running, summary
 
     command = planning.Command(
-        task=args.task,
         recipe=args.config,
         overrides=tuple(args.set),
-        strategy=args.strategy,
+        **options.named(args, "task", "strategy"),
         **start,
     )
     state = running.run_sweep(

@@ -106,16 +106,12 @@ def run(output_dir: str | Path) -> None:
     print(f"\n{minutes:.1f} minutes. Curves: tensorboard --logdir {directory / 'runs'}")
 
 
-def commands(directory: Path) -> list[tuple[list[str], Path | None]]:
-    """Returns the commands of a model's life cycle, as a user would type them, each
+def commands(directory: Path) -> Iterator[tuple[list[str], Path | None]]:
+    """Yields the commands of a model's life cycle, as a user would type them, each
     with its output, see `_COMMANDS`."""
-    return [
-        (
-            [word.format(directory, *SENTENCES) for word in line.split()],
-            directory / output if output else None,
-        )
-        for line, output in _COMMANDS.items()
-    ]
+    for line, output in _COMMANDS.items():
+        words = [word.format(directory, *SENTENCES) for word in line.split()]
+        yield words, directory / output if output else None
 
 
 def _run_command(words: Sequence[str]) -> None:

@@ -58,8 +58,7 @@ def read_log(directory: Path) -> ScalarLog:
             if isinstance(value, str):
                 texts[tag] = (step, value)
                 continue
-            number = np.nan if value is None else value
-            numbers.setdefault(tag, {})[step] = number
+            numbers.setdefault(tag, {})[step] = np.nan if value is None else value
             if is_new:
                 first_steps.append(step)
                 is_new = False

@@ -96,8 +96,12 @@ class TaggingDataset(dataset.Dataset):
     def answer(self, outputs, inputs, task, settings) -> "TaggingAnswers":
         if not inputs.num_answers:  # only blank texts
             outputs = np.zeros((0, task.num_labels), np.float32)
-        labels = task.labels
-        return TaggingAnswers(sentences=self.rows, word_logits=outputs, labels=labels)
+        return self.answers_of(outputs, task)
+
+    def answers_of(self, logits: np.ndarray, task: tasks.Task) -> "TaggingAnswers":
+        """Makes answers of logits `(num_words, num_labels)`."""
+        labels = task.labels or ()
+        return TaggingAnswers(sentences=self.rows, word_logits=logits, labels=labels)
 
 
 @dataclass(frozen=True, kw_only=True)

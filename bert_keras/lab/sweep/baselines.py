@@ -110,7 +110,7 @@ def make_runs(
                 start = time.perf_counter()
                 predict = learn(str(run.value(planning.MODEL_KEY)), share, data.task)
                 seconds = round(time.perf_counter() - start, 3)
-                answers = make_answers(dev, predict(dev), data.task)
+                answers = dev.answers_of(predict(dev), data.task)
                 records = answers.records(threshold=answers.best_threshold())
                 lines = [files.to_json(r.model_dump()) + "\n" for r in records]
                 text = "".join(lines).encode()
@@ -148,17 +148,6 @@ def learn(name: str, train: dataset.Dataset, task: tasks.Task) -> Predict:
         return np.eye(len(labels), dtype=np.float32)[rows] * 10
 
     return predict
-
-
-def make_answers(
-    data: dataset.Dataset, logits: np.ndarray, task: tasks.Task
-) -> dataset.Answers:
-    """Returns a baseline's answers to labelled examples, which score like a model's."""
-    if isinstance(data, tagging_data.TaggingDataset):
-        return tagging_data.TaggingAnswers(
-            sentences=data.rows, word_logits=logits, labels=task.labels
-        )
-    return data.answers_of(logits, task)
 
 
 def _learn_texts(

@@ -326,13 +326,6 @@ class Processes:
     def start(self, name: str, arguments: Sequence[str], log: Path) -> None:
         """Starts a job in a free slot; its log begins with the command."""
         slot = min(set(range(self.num_slots)) - {job.slot for job in self.jobs})
-        environment = job_environment(
-            os.environ,
-            slot=slot,
-            num_slots=self.num_slots,
-            num_cores=len(os.sched_getaffinity(0)),
-            devices=chips.visible_gpus(),
-        )
         with open(log, "wb") as file:
             file.write(f"$ {shlex.join(['bert-keras', *arguments])}\n".encode())
             file.flush()
@@ -341,7 +334,7 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=environment,
+                env=job_environment(slot, self.num_slots),
                 pass_fds=() if self._lock is None else (self._lock,),
                 preexec_fn=functools.partial(_end_with_parent, os.getpid()),
                 # Ctrl-C reaches this process alone, which then ends the others.
@@ -370,30 +363,19 @@ _PR_SET_PDEATHSIG = 1
 _prctl = getattr(ctypes.CDLL(None), "prctl", None)
 
 
-def job_environment(
-    environment: Mapping[str, str],
-    *,
-    slot: int,
-    num_slots: int,
-    num_cores: int,
-    devices: Sequence[str] = (),
-) -> dict[str, str]:
+def job_environment(slot: int, num_slots: int) -> dict[str, str]:
     """Returns the environment of one of several jobs.
 
-    Each gets its share of the cores, and in turn one of the GPUs in `devices`; jobs on
-    one GPU take memory as needed. Numbers of threads that the user has set stay.
+    Each gets its share of the cores, and in turn one of the visible GPUs; jobs on one
+    GPU take memory as needed. Numbers of threads that the user has set stay.
     """
     if num_slots == 1:
-        return dict(environment)
-    threads = str(max(1, num_cores // num_slots))
-    shared = {
-        "TF_NUM_INTRAOP_THREADS": threads,
-        "TF_NUM_INTEROP_THREADS": threads,
-        "OMP_NUM_THREADS": threads,
-        "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-    }
-    result = {**shared, **environment}
-    if devices:
+        return dict(os.environ)
+    threads = str(max(1, len(os.sched_getaffinity(0)) // num_slots))
+    names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
+    shared = dict.fromkeys(names, threads) | {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+    result = {**shared, **os.environ}
+    if devices := chips.visible_gpus():
         result["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
     return result
 

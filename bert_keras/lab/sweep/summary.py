@@ -211,13 +211,11 @@ def points_table(state: State, points: Sequence[scores.Point]) -> str:
         best = point.best(state.criterion)
         seconds = [o.seconds for o in point.finished if o.seconds is not None]
         size = point.num_train_examples
+        figures = (point.mean, point.deviation, best and best.score)
         row = [
             *map(planning.show, point.values),
             str(len(point.scores)),
-            *(
-                "" if value is None else f"{value:.4f}"
-                for value in (point.mean, point.deviation, best and best.score)
-            ),
+            *("" if figure is None else f"{figure:.4f}" for figure in figures),
             str(point.num_failed),
             str(sum(outcome.majority is not None for outcome in point.outcomes)),
             f"{size:,.0f}" if size else "",
@@ -305,10 +303,8 @@ def paragraphs(state: State) -> Iterator[str]:
         yield "The baselines learnt from the same examples as the models:"
         yield "\n".join(described)
     # 4. The runs to look at.
-    for title, attribute in (
-        ("Failed runs", "failure"),
-        ("Runs at the majority class", "majority"),
-    ):
+    notes = {"Failed runs": "failure", "Runs at the majority class": "majority"}
+    for title, attribute in notes.items():
         listed = [
             f"- `{outcome.run.name}`: {markdown.excerpt(note)}"
             for outcome in state.outcomes

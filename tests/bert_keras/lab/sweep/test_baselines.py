@@ -25,7 +25,7 @@ def texts(kind, *rows) -> text_forms.TextDataset:
 def scores(name, train, dev) -> dict[str, float]:
     task = train.describe()
     predict = baselines.learn(name, train, task)
-    answers = baselines.make_answers(dev, predict(dev), task)
+    answers = dev.answers_of(predict(dev), task)
     list(answers.records(threshold=answers.best_threshold()))
     return answers.scores()
 
@@ -69,7 +69,7 @@ def test_a_share_without_all_labels_still_answers(name):
     for rows in ([0], [0, 1]):
         logits = baselines.learn(name, whole.subset(rows), task)(whole)
         assert logits.shape == (3, 3) and np.isfinite(logits).all()
-        assert np.isfinite(baselines.make_answers(whole, logits, task).scores()["loss"])
+        assert np.isfinite(whole.answers_of(logits, task).scores()["loss"])
     empty = texts("classification", ("", "x"), ("  ", "y"), ("", "y"))
     assert scores(name, empty, empty)["accuracy"] == pytest.approx(2 / 3)
 

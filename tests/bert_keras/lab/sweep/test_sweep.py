@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, strict, sweeps
 from bert_keras.kinds import catalogue, registry
@@ -314,9 +315,17 @@ STUCK = answered("ab", "aa")
         ),
     ],
 )
-def test_what_a_run_came_to(evaluation, answers, expected):
-    results = {"seconds": 3.0, "eval": evaluation}
-    found = scores.judge(RUN, results, answers, metric="accuracy")
+def test_what_a_run_came_to(evaluation, answers, expected, tmp_path):
+    path = tmp_path / "runs" / RUN.name
+    path.mkdir(parents=True)
+    (path / "results.json").write_text(
+        files.to_json({"seconds": 3.0, "eval": evaluation})
+    )
+    if answers:
+        rest = {"text": "x", "line": 2, "probabilities": {"a": 0.5, "b": 0.5}}
+        lines = [files.to_json(answer | rest) + "\n" for answer in answers]
+        (path / "dev_answers.jsonl").write_text("".join(lines))
+    (found,) = scores.read_outcomes(tmp_path, [RUN], metric="accuracy").values()
     assert (found.state, found.score, found.failure, found.majority) == expected
     assert found.seconds == 3.0
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -259,22 +260,25 @@ def test_jobs_share_the_machine(folder):
         assert json.loads(path.read_text()).get("TF_NUM_INTRAOP_THREADS") == threads
 
 
-def test_environment_of_a_job():
-    places = {"slot": 2, "num_slots": 3, "num_cores": 8}
+def test_environment_of_a_job(monkeypatch):
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
     limits = dict.fromkeys(names, "2") | {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
     devices = "CUDA_VISIBLE_DEVICES"
-    for own, changes, expected in (
-        ({"A": "1"}, {}, {"A": "1", **limits}),
-        ({"A": "1"}, {"slot": 0, "num_slots": 1}, {"A": "1"}),
-        ({}, {"num_cores": 2}, limits | dict.fromkeys(names, "1")),
-        ({"OMP_NUM_THREADS": "5"}, {}, limits | {"OMP_NUM_THREADS": "5"}),
-        ({devices: "4,5"}, {"devices": ["4", "5"]}, limits | {devices: "4"}),
-        ({}, {"slot": 1, "devices": ["0", "1"]}, limits | {devices: "1"}),
-        ({}, {"num_slots": 1, "devices": ["0", "1"]}, {}),
-        ({devices: ""}, {}, limits | {devices: ""}),
+    for own, slots, num_cores, seen, expected in (
+        ({"A": "1"}, (2, 3), 8, [], {"A": "1", **limits}),
+        ({"A": "1"}, (0, 1), 8, [], {"A": "1"}),
+        ({}, (2, 3), 2, [], limits | dict.fromkeys(names, "1")),
+        ({"OMP_NUM_THREADS": "5"}, (2, 3), 8, [], limits | {"OMP_NUM_THREADS": "5"}),
+        ({devices: "4,5"}, (2, 3), 8, ["4", "5"], limits | {devices: "4"}),
+        ({}, (1, 3), 8, ["0", "1"], limits | {devices: "1"}),
+        ({}, (0, 1), 8, ["0", "1"], {}),
+        ({devices: ""}, (2, 3), 8, [], limits | {devices: ""}),
     ):
-        assert running.job_environment(own, **(places | changes)) == expected
+        cores = {"sched_getaffinity.return_value": range(num_cores)}
+        machine = mock.Mock(environ=own, **cores)
+        monkeypatch.setattr(running, "os", machine)
+        monkeypatch.setattr(running.chips, "visible_gpus", mock.Mock(return_value=seen))
+        assert running.job_environment(*slots) == expected
 
 
 def wait_for(path: Path) -> str:
