@@ -38,7 +38,6 @@ _INPUTS["exclude_overlap_with"] = "evaluation files: drop documents they share"
     },
     settings_of="corpus",
     dashes=options.TO_BEAM,
-    resumes=True,
 )
 def corpus(args: argparse.Namespace) -> None:
     from bert_keras.pipelines import corpus
@@ -68,7 +67,6 @@ def corpus(args: argparse.Namespace) -> None:
         **options.BEAM,
     },
     dashes=options.TO_BEAM,
-    resumes=True,
 )
 def vocab(args: argparse.Namespace) -> None:
     from bert_keras.pipelines import vocabulary
@@ -139,7 +137,6 @@ def pairs(args: argparse.Namespace) -> None:
     },
     settings_of="examples",
     dashes=options.TO_BEAM,
-    resumes=True,
 )
 def examples(args: argparse.Namespace) -> None:
     from bert_keras.pipelines import examples

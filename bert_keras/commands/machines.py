@@ -27,10 +27,9 @@ _SUBJECTS = (*config_page.CONFIGURATIONS, "list", "page")
             metavar="VERB",
         )
     },
-    name="config",
     settings_of="VERB",
 )
-def show_config(args: argparse.Namespace) -> None:
+def config(args: argparse.Namespace) -> None:
     if args.subject in config_page.CONFIGURATIONS:
         model = config_page.CONFIGURATIONS[args.subject]
         settings = options.load_settings(model, args)
@@ -245,11 +244,9 @@ def preflight(args: argparse.Namespace) -> None:
         ),
         "--sdk_container_image": "image of workers (default: Beam's, with our wheel)",
     },
-    name="dataflow",
     dashes="The command to run follows `--`: -- corpus --output ...",
-    resumes=True,
 )
-def launch_dataflow(args: argparse.Namespace) -> None:
+def dataflow(args: argparse.Namespace) -> None:
     from bert_keras.pipelines import dataflow
 
     staged = None if args.sdk_container_image else dataflow.write_wheel("dist")

@@ -73,7 +73,7 @@ VERBS: Mapping[str, tuple[parser.Verb, ...]] = {
     ),
     "Comparing": (training.report, training.sweep, training.compare, training.distill),
     "Machines and settings": (
-        *(machines.show_config, machines.doctor, machines.plan, machines.preflight),
+        *(machines.config, machines.doctor, machines.plan, machines.preflight),
         training.demo,
     ),
 }
@@ -107,7 +107,7 @@ def build_parser() -> parser.Parser:
             verb.add_to(below)
     launch = below.add_parser("launch", description=_LAUNCH)
     targets = launch.add_subparsers(dest="target", required=True, metavar="TARGET")
-    machines.launch_dataflow.add_to(targets)
+    machines.dataflow.add_to(targets)
     return command_line
 
 

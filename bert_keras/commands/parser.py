@@ -80,24 +80,27 @@ class Verb:
     """Arguments of argparse's `add_argument` by name, as `value` and others make them,
     or the help of an option with a text as its value. A default that is a number gives
     the type. A name without dashes is that of a positional argument."""
-    name: str | None = None
-    """`None`: the function's, with dashes."""
     needs: tuple[str, ...] | None = None
     """Keras backends that the verb runs on, besides the packages of `train`; `()` for
     the packages alone, `None` for neither."""
     settings_of: str | None = None
     """Verb whose settings `--config` and `--set` give; `None`: there are none."""
-    resumes: bool = False
-    """Whether the same command continues where it was stopped."""
     dashes: str | None = None
     """Sentence about the arguments after `--`; `None`: there may be none."""
     exclusive: tuple[tuple[str, ...], ...] = ()
     """Names of options that exclude each other."""
+    name: str = ""
+    """The function's, with dashes."""
     run: Callable[[argparse.Namespace], None] | None = None
 
+    @property
+    def resumes(self) -> bool:
+        """Whether the same command continues where it was stopped: in the directory of
+        a run, or as a job of Beam."""
+        return "--output_dir" in self.options or self.dashes is not None
+
     def __call__(self, run: Callable[[argparse.Namespace], None]) -> "Verb":
-        name = self.name or run.__name__.replace("_", "-")
-        return dataclasses.replace(self, name=name, run=run)
+        return dataclasses.replace(self, name=run.__name__.replace("_", "-"), run=run)
 
     def add_to(self, verbs: Any) -> None:
         """Adds the verb's parser, with the options that all verbs have."""

@@ -30,7 +30,6 @@ from bert_keras.core.settings import loading, pretraining, sweeps
     },
     needs=options.TENSORFLOW,
     settings_of="pretrain",
-    resumes=True,
 )
 def pretrain(args: argparse.Namespace) -> None:
     settings = options.load_settings(pretraining.PretrainingConfig, args)
@@ -70,7 +69,6 @@ def report(args: argparse.Namespace) -> None:
     {**options.LABELLED_FILES, **options.ENCODER, **options.WORKERS, **options.RUN},
     needs=options.TENSORFLOW,
     settings_of="finetune",
-    resumes=True,
 )
 def finetune(args: argparse.Namespace) -> None:
     settings = options.finetuning_settings(args)
@@ -112,7 +110,6 @@ def finetune(args: argparse.Namespace) -> None:
     },
     needs=options.TENSORFLOW,
     settings_of="finetune",
-    resumes=True,
 )
 def distill(args: argparse.Namespace) -> None:
     settings = options.finetuning_settings(args, are_complete=False)
@@ -149,7 +146,6 @@ def distill(args: argparse.Namespace) -> None:
     },
     needs=options.TENSORFLOW,
     settings_of="finetune",
-    resumes=True,
 )
 def sweep(args: argparse.Namespace) -> None:
     overrides = [*args.sweep_set]
@@ -203,7 +199,6 @@ def _run_sweep(
     },
     needs=options.TENSORFLOW,
     settings_of="finetune",
-    resumes=True,
 )
 def compare(args: argparse.Namespace) -> None:
     tuning = options.finetuning_settings(args)
@@ -255,7 +250,6 @@ def features(args: argparse.Namespace) -> None:
     "all stages on text that is on this machine",
     {"--output_dir": required("directory to create")},
     needs=options.TENSORFLOW,
-    resumes=True,
 )
 def demo(args: argparse.Namespace) -> None:
     from bert_keras.lab import demo

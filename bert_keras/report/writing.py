@@ -16,14 +16,7 @@ from bert_keras.core.errors import InputError, not_writable
 from bert_keras.core.settings import pretraining
 from bert_keras.kinds import registry
 from bert_keras.pages import markdown, sections
-from bert_keras.report import (
-    curves,
-    data_section,
-    diagnosis,
-    facts,
-    scalar_log,
-    task_summaries,
-)
+from bert_keras.report import curves, diagnosis, facts, scalar_log, task_summaries
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +56,7 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
                 kind = registry.labelled(run.task.kind)
                 parts = task_summaries.read_sections(kind, run_dir)
             report = facts.read_data_report(run_dir)
-            data = None if report is None else data_section.describe(report)
+            data = None if report is None else task_summaries.describe_data(report)
             for part in filter(None, (data, *(parts or ()))):
                 if part.picture is not None:
                     (temporary / f"{part.name}.png").write_bytes(part.picture)

@@ -340,9 +340,7 @@ class Processes:
                 # Ctrl-C reaches this process alone, which then ends the others.
                 start_new_session=True,
             )
-        self.jobs.append(
-            Job(name=name, process=process, log=log, slot=slot, start=time.monotonic())
-        )
+        self.jobs.append(Job(name, process, log, slot, time.monotonic()))
 
     def ended(self) -> list[Job]:
         ended = [job for job in self.jobs if job.process.poll() is not None]
