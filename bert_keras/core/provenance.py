@@ -28,7 +28,7 @@ def describe(*, devices: str, paths: Mapping[str, Any]) -> dict[str, Any]:
         "devices": devices,
         "command": shlex.join(sys.argv),
         "directory": os.getcwd(),
-        **{name: _absolute(path) for name, path in paths.items() if path is not None},
+        **{name: absolute(path) for name, path in paths.items() if path is not None},
     }
 
 
@@ -58,8 +58,9 @@ def installed_version(package: str) -> str | None:
         return None
 
 
-def _absolute(path: Any) -> Any:
+def absolute(path: Any) -> Any:
+    """Returns one path or several as seen from any directory; addresses stay."""
     if isinstance(path, list | tuple):
-        return [_absolute(item) for item in path]
+        return [absolute(item) for item in path]
     text = str(path)
     return text if "://" in text else os.path.abspath(text)

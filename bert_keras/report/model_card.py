@@ -110,10 +110,9 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
     """Returns the card of a finished run; `None`: the model is no such run. `form` is
     that of the files beside the card, a key of `USES`."""
     directory = files.path(model_dir)
-    if not (directory / run_directory.TASK_NAME).is_file():
-        return None
-    results = run_directory.read_results(directory)
-    if results is None or not results.get("eval"):
+    is_run = (directory / run_directory.TASK_NAME).is_file()
+    results = run_directory.read_results(directory) if is_run else None
+    if not (results and results.get("eval")):
         return None
     run = run_directory.read_run(directory, kinds=_KINDS, verb=run_directory.VERBS)
     settings = loading.read_yaml(directory / run_directory.CONFIG_NAME)

@@ -8,7 +8,6 @@ import glob
 import itertools
 import json
 import operator
-import os
 import re
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 
 import pydantic
 
-from bert_keras.core import files, manifest
+from bert_keras.core import files, manifest, provenance
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, loading, strict, sweeps
 from bert_keras.kinds import catalogue, splits
@@ -106,18 +105,17 @@ def claim(directory: Path, command: Command) -> None:
     checkpoint unless models are compared.
     """
     made_by = {"made_by": f"bert-keras {'compare' if command.models else 'sweep'}"}
-    data: dict[str, Any] = {
-        "train_sha256": [splits.file_hash(fold.train) for fold in command.folds],
-        "dev_sha256": [splits.file_hashes(fold.dev) for fold in command.folds],
-    }
-    if command.has_folds:
-        data["folds"] = [fold.name for fold in command.folds]
-    else:
-        data = {key: hashes for key, (hashes,) in data.items()}
-    start = {"init": absolute(command.init), "from_scratch": command.from_scratch}
-    start = {} if command.models else start
+    names = [fold.name for fold in command.folds]
+    train = [splits.file_hash(fold.train) for fold in command.folds]
+    dev = [splits.file_hashes(fold.dev) for fold in command.folds]
+    data: dict[str, Any] = {"train_sha256": train, "dev_sha256": dev, "folds": names}
+    if not command.has_folds:
+        data = {"train_sha256": train[0], "dev_sha256": dev[0]}
+    if not command.models:
+        data["init"] = provenance.absolute(command.init)
+        data["from_scratch"] = command.from_scratch
     settings = command.settings().model_dump(mode="json", exclude={"seed"})
-    manifest.claim_output_directory(directory, made_by | data | start | settings)
+    manifest.claim_output_directory(directory, made_by | data | settings)
     for name in ("runs", "logs"):
         files.make_directory(directory / name)
 
@@ -342,7 +340,7 @@ def name_models(models: Sequence[str], *, from_scratch: bool) -> tuple[Model, ..
     `from_scratch` adds the first one with random weights."""
     if not models:
         raise InputError("--models: expected one model or more, got none")
-    paths = [absolute(model) for model in models]
+    paths = provenance.absolute(models)
     if len({*paths}) < len(paths):
         raise InputError("--models: the same model is given twice: give each once")
     parts = [Path(path).parts for path in paths]
@@ -362,8 +360,3 @@ def name_models(models: Sequence[str], *, from_scratch: bool) -> tuple[Model, ..
             )
         named += [Model(name=scratch, init=paths[0], from_scratch=True)]
     return tuple(named)
-
-
-def absolute(init: str) -> str:
-    """Returns the address of a checkpoint, whatever the current directory is."""
-    return init if files.is_remote(init) else os.path.abspath(init)

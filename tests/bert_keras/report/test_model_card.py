@@ -13,7 +13,7 @@ from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.report import model_card
 from tests import conftest, make
-from tests.bert_keras.report import test_data_section
+from tests.bert_keras.report import test_task_summaries
 
 SETTINGS = finetuning.FinetuningConfig(
     max_seq_length=16, seed=7, long_texts="head_tail", learning_rate=3e-5
@@ -57,8 +57,8 @@ def report_of(directory: Path) -> None:
     changes = {"labels": {"*bad*": 4, "good": 4}, "num_repeated": 0}
     changes |= {"lengths": lengths | {"bin_width": 1, "counts": (8,)}}
     changes |= {"num_contradicted": 2, "contradicted": ("a secret text",)}
-    file = test_data_section.file_report(num_examples=8, **changes)
-    made = test_data_section.report(file, max_seq_length=16)
+    file = test_task_summaries.file_report(num_examples=8, **changes)
+    made = test_task_summaries.report(file, max_seq_length=16)
     path = directory / run_directory.DATA_REPORT_NAME
     files.write_json(path, made.model_dump(mode="json"))
 
