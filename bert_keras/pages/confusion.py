@@ -11,13 +11,6 @@ import scipy.sparse
 import sklearn.metrics
 
 
-class Confusion(NamedTuple):
-    names: tuple[str, ...]
-    counts: scipy.sparse.csr_array
-    """`(num_classes, num_classes)` int64: rows are right, columns were answered. Only
-    the pairs that occur take memory, as classes may be many thousands."""
-
-
 class ClassScore(NamedTuple):
     name: str
     precision: float
@@ -33,14 +26,17 @@ class ClassScore(NamedTuple):
 
 def confusion(
     right: Sequence[str], answered: Sequence[str], names: Sequence[str]
-) -> Confusion:
-    """Counts the answers for examples of each right class; `names` are all classes."""
+) -> scipy.sparse.csr_array:
+    """Counts the answers for examples of each right class; `names` are all classes.
+
+    Returns `(num_classes, num_classes)` int64: rows are right, columns were answered.
+    Only the pairs that occur take memory, as classes may be many thousands.
+    """
     place = {name: number for number, name in enumerate(names)}
     pairs = ([place[name] for name in right], [place[name] for name in answered])
     ones = np.ones(len(right), np.int64)
     # Equal pairs are summed.
-    counts = scipy.sparse.csr_array((ones, pairs), shape=(len(names),) * 2)
-    return Confusion(tuple(names), counts)
+    return scipy.sparse.csr_array((ones, pairs), shape=(len(names),) * 2)
 
 
 def class_scores(
@@ -50,17 +46,18 @@ def class_scores(
     precision, recall, f1, _ = sklearn.metrics.precision_recall_fscore_support(
         right, answered, labels=list(names), zero_division=np.nan
     )
-    counts = confusion(right, answered, names).counts
+    counts = confusion(right, answered, names)
     columns = (precision, recall, f1, counts.sum(axis=1), counts.sum(axis=0))
     rows = zip(names, *(column.tolist() for column in columns), strict=True)
     return [ClassScore(*row) for row in rows]
 
 
-def pooled(whole: Confusion, max_classes: int) -> tuple[Sequence[str], np.ndarray]:
+def pooled(
+    names: Sequence[str], counts: scipy.sparse.csr_array, max_classes: int
+) -> tuple[Sequence[str], np.ndarray]:
     """Returns the classes with most mistakes, all others pooled as the last one, and
     all counts, `(num_names, num_names)`; mistakes among the others are on the
     diagonal."""
-    names, counts = whole
     if len(names) <= max_classes:
         return names, counts.toarray()
     mistakes = counts.sum(axis=0) + counts.sum(axis=1) - 2 * counts.diagonal()
@@ -74,9 +71,10 @@ def pooled(whole: Confusion, max_classes: int) -> tuple[Sequence[str], np.ndarra
     return (*(names[k] for k in kept), rest), smaller
 
 
-def commonest(whole: Confusion, limit: int) -> list[tuple[str, str, int, float]]:
+def commonest(
+    names: Sequence[str], counts: scipy.sparse.csr_array, limit: int
+) -> list[tuple[str, str, int, float]]:
     """Returns the commonest confusions: right and answered class, count, row share."""
-    names, counts = whole
     totals = counts.sum(axis=1)
     pairs = counts.tocoo()
     mistakes = sorted(

@@ -10,6 +10,7 @@ Calibration: is a model right as often as it is confident (Guo et al., 2017)?
 from collections.abc import Sequence
 
 import numpy as np
+import scipy.sparse
 import sklearn.calibration
 from matplotlib import axes, figure, ticker
 from sklearn import metrics
@@ -28,10 +29,12 @@ NUM_BINS = 15
 _PERCENT = ticker.PercentFormatter(xmax=1, decimals=0, symbol=" %")
 
 
-def draw_confusion(title: str, whole: confusion.Confusion) -> figure.Figure:
+def draw_confusion(
+    title: str, names: Sequence[str], counts: scipy.sparse.csr_array
+) -> figure.Figure:
     """Draws a matrix of counts, with the share of each row as colour. Beyond
     `MAX_MATRIX_CLASSES`, the classes with the fewest mistakes are pooled."""
-    names, counts = confusion.pooled(whole, MAX_MATRIX_CLASSES)
+    names, counts = confusion.pooled(names, counts, MAX_MATRIX_CLASSES)
     size, longest = len(names), max(len(name) for name in names)
     cell = 0.9 if size <= 5 else 0.6 if size <= 12 else 0.36
     side = cell * size + 0.1 * longest

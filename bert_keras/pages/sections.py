@@ -26,24 +26,31 @@ class Section(NamedTuple):
     """PNG."""
 
 
-def confusion_section(whole: confusion.Confusion, *, title: str, name: str) -> Section:
-    """Shows the confusion matrix; beyond two classes also the commonest confusions."""
-    shown = whole._replace(names=tuple(drawing.short_names(whole.names)))
-    picture = drawing.as_png(pictures.draw_confusion, title, shown)
+def confusion_section(
+    right: Sequence[str], answered: Sequence[str], names: Sequence[str], *, title: str
+) -> Section:
+    """Shows the confusion matrix of all classes, `names`; beyond two classes also the
+    commonest confusions."""
+    counts, short = (
+        confusion.confusion(right, answered, names),
+        drawing.short_names(names),
+    )
+    picture = drawing.as_png(pictures.draw_confusion, title, short, counts)
     texts = []
-    if len(whole.names) > pictures.MAX_MATRIX_CLASSES:
+    if len(names) > pictures.MAX_MATRIX_CLASSES:
         texts.append(
-            f"Of {len(whole.names):,} classes the picture has those with most "
+            f"Of {len(names):,} classes the picture has those with most "
             "mistakes; the others are pooled, with mistakes among them on the diagonal."
         )
-    commonest = confusion.commonest(whole, NUM_CONFUSIONS)
-    if len(whole.names) > 2 and commonest:
+    commonest = confusion.commonest(names, counts, NUM_CONFUSIONS)
+    if len(names) > 2 and commonest:
         rows = [
-            [*map(markdown.literal, names), f"{count:,}", markdown.percent(share)]
-            for *names, count, share in commonest
+            [*map(markdown.literal, pair), f"{count:,}", markdown.percent(share)]
+            for *pair, count, share in commonest
         ]
         header = ["right", "answered", "how often", "share of the row"]
         texts.append("The commonest confusions:\n\n" + markdown.table(header, rows))
+    name = title.lower().replace(" ", "_")
     return Section(title, name, "\n\n".join(texts), picture)
 
 

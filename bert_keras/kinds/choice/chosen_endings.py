@@ -35,9 +35,7 @@ def describe(records: Sequence[ChosenEnding]) -> list[Section]:
     ]
     header = ["place", "is right", "answered", "accuracy where it is right"]
     places = sections.confusion_section(
-        confusion.confusion(right, answered, names),
-        title="Places of the endings",
-        name="places",
-    )._replace(text=markdown.table(header, rows))
+        right, answered, names, title="Places of the endings"
+    )._replace(name="places", text=markdown.table(header, rows))
     # 2. Calibration, and the most confident mistakes.
     return [places, *sections.answer_sections(_COLUMNS, records)]

@@ -90,11 +90,7 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
         # Tags that mark no entities are compared word by word.
         each = right, predicted, sorted(tags)
         return [
-            sections.confusion_section(
-                confusion.confusion(*each),
-                title="Confusion of tags",
-                name="confusion_of_tags",
-            ),
+            sections.confusion_section(*each, title="Confusion of tags"),
             sections.scores_section(confusion.class_scores(*each), "tag"),
         ]
     pairs = [pair_entities(record) for record in records]
@@ -112,11 +108,8 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
         rows += [(one, other)] if is_right else [(one, NO_ENTITY), (NO_ENTITY, other)]
     scores = confusion.class_scores(*zip(*rows, strict=True), names)[:-1]
     # 2. Types that were taken for others, and what became of entities.
-    confused = sections.confusion_section(
-        confusion.confusion(*zip(*(p.types for p in flat), strict=True), names),
-        title="Confusion of types",
-        name="confusion_of_types",
-    )
+    both = zip(*(pair.types for pair in flat), strict=True)
+    confused = sections.confusion_section(*both, names, title="Confusion of types")
     counts = collections.Counter(pair.kind for pair in flat)
     note = (
         "An entity is compared with the one found in its words, or in some of them: "

@@ -24,11 +24,7 @@ def describe_classes(
     _check_labels({*right, *answered}, labels)
     columns = (sections.LINE, sections.LABEL, sections.PREDICTION, sections.CONFIDENCE)
     return [
-        sections.confusion_section(
-            confusion.confusion(right, answered, labels),
-            title="Confusion matrix",
-            name="confusion_matrix",
-        ),
+        sections.confusion_section(right, answered, labels, title="Confusion matrix"),
         sections.scores_section(
             confusion.class_scores(right, answered, labels), "label"
         ),
