@@ -211,9 +211,8 @@ def read_docstrings(libraries: Iterable[str]) -> Iterator[Document]:
         root = Path(spec.origin).parent
         # TensorFlow carries an old copy of Keras, which would have two labels.
         skipped = re.compile(r"test|keras" if library == "tensorflow" else r"test")
-        names = {path.relative_to(root).as_posix(): path for path in root.rglob("*.py")}
-        chosen = [name for name in sorted(names) if not skipped.search(name)]
-        sources += [(library, names[name]) for name in chosen]
+        names = sorted(path.relative_to(root).as_posix() for path in root.rglob("*.py"))
+        sources += [(library, root / n) for n in names if not skipped.search(n)]
     # 2. Their docstrings.
     seen, done = set(), 0
     with progress.Progress(

@@ -120,24 +120,13 @@ def draw_metric(run: facts.Facts, name: str) -> figure.Figure | None:
             look = {"linewidth": 2, "label": "training, smoothed", "zorder": 3}
             plot.plot(steps, means, color=drawing.BLUE, **look)
     if evaluation is not None:
-        plot.plot(
-            *evaluation,
-            color=drawing.VERMILION,
-            marker="o",
-            markersize=5 if len(evaluation.steps) <= 60 else 2.5,
-            linewidth=1.5,
-            label="evaluation",
-            zorder=4,
-        )
+        size = 5 if len(evaluation.steps) <= 60 else 2.5
+        look = {"marker": "o", "markersize": size, "linewidth": 1.5, "zorder": 4}
+        plot.plot(*evaluation, color=drawing.VERMILION, label="evaluation", **look)
     baseline = run.baseline.get(name)
     if isinstance(baseline, float) and np.isfinite(baseline):
-        plot.axhline(
-            drawing.placeable(baseline),
-            color=drawing.GREEN,
-            linestyle="-.",
-            label="baseline",
-            linewidth=1.5,
-        )
+        look = {"color": drawing.GREEN, "linestyle": "-.", "linewidth": 1.5}
+        plot.axhline(drawing.placeable(baseline), label="baseline", **look)
     _scale_axes(plot, name)
     for steps, label, style in (
         (run.phase_ends, "next phase", "--"),

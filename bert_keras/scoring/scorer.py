@@ -202,10 +202,6 @@ class _MaskedRows(dataset.Inputs):
     def lengths(self) -> np.ndarray:
         return self.texts.lengths[self.text_of]
 
-    @property
-    def num_answers(self) -> int:
-        return len(self.text_of)
-
     def batch(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         batch = self.texts.batch(self.text_of[rows])
         begins, ends = self.begins[rows, None], self.ends[rows, None]

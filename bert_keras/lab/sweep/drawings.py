@@ -61,21 +61,17 @@ def draw_points(
         if dots:
             look = {"facecolors": fill, "edgecolors": colour, "label": label}
             plot.scatter(*zip(*dots, strict=True), s=36, zorder=4, **look)
-    rows = [row for row, point in enumerate(points) if point.deviation is not None]
-    if rows:
-        plot.errorbar(
-            [points[row].mean for row in rows],
-            rows,
-            xerr=[points[row].deviation for row in rows],
-            color=drawing.GREY,
-            marker="|",
-            markersize=14,
-            markeredgewidth=2,
-            linestyle="none",
-            capsize=3,
-            label="mean ± deviation",
-            zorder=3,
-        )
+    spreads = [
+        (point.mean, row, point.deviation)
+        for row, point in enumerate(points)
+        if point.deviation is not None
+    ]
+    if spreads:
+        means, rows, deviations = zip(*spreads, strict=True)
+        look = {"color": drawing.GREY, "linestyle": "none", "capsize": 3, "zorder": 3}
+        look |= {"marker": "|", "markersize": 14, "markeredgewidth": 2}
+        look["label"] = "mean ± deviation"
+        plot.errorbar(means, rows, xerr=deviations, **look)
     # 2. A star for the chosen run.
     if chosen is None:
         plot.set_xticks([])

@@ -207,12 +207,10 @@ def show(value: Any) -> str:
     return text.removesuffix(".0") if isinstance(value, float) else text
 
 
-def varied_names(points: Sequence[Sequence[Any]], *, without: int = -1) -> list[str]:
-    """Returns names for grid points, from varying values, except a key's."""
+def varied_names(points: Sequence[Sequence[Any]]) -> list[str]:
+    """Returns names for grid points, from the values that vary."""
     columns = [
-        list(map(show, values))
-        for index, values in enumerate(zip(*points, strict=True))
-        if index != without and len({*values}) > 1
+        map(show, column) for column in zip(*points, strict=True) if len({*column}) > 1
     ]
     rows = zip(*columns, strict=True) if columns else [("all runs",)] * len(points)
     return [" · ".join(row) for row in rows]

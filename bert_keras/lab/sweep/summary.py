@@ -63,12 +63,10 @@ class State:
         points = [*self.baseline_points, *self.points]
         points = [point for point in points if point.num_train_examples]
         # A line for each combination of the other keys.
-        names = planning.varied_names(
-            [point.values for point in points],
-            without=self.keys.index(planning.FRACTION_KEY),
-        )
+        share = self.keys.index(planning.FRACTION_KEY)
+        others = [(*p.values[:share], *p.values[share + 1 :]) for p in points]
         lines = collections.defaultdict(list)
-        for name, point in zip(names, points, strict=True):
+        for name, point in zip(planning.varied_names(others), points, strict=True):
             lines[name].append((point.num_train_examples, tuple(point.scores)))
         curve = {name: sorted(line) for name, line in lines.items()}
         return curve if any(len(line) > 1 for line in curve.values()) else {}
