@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def read(path: Path) -> weights.Checkpoint:
             raise InputError(f"{path}: needs its run's files: leave it in RUN/{name}")
         run = run_directory.read_run(directory, kinds=("pretraining",), verb="pretrain")
     else:
-        run = read_finished_run(path, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS)
+        run = read_finished_run(path)
     results = run_directory.read_results(run.directory) or {}
     untrained = tuple(results.get("made_new", ()))
     if not _next_sentence_was_trained(run, path, results):
@@ -76,10 +76,8 @@ def read(path: Path) -> weights.Checkpoint:
     )
 
 
-def read_finished_run(
-    directory: str | Path, *, kinds: Collection[str], verb: str
-) -> run_directory.Run:
-    run = run_directory.read_run(directory, kinds=kinds, verb=verb)
+def read_finished_run(directory: str | Path, **expected: Any) -> run_directory.Run:
+    run = run_directory.read_run(directory, **expected)
     if run_directory.read_results(directory) is None:
         # A checkpoint of a fine-tuning is read by its own command only.
         is_readable = run.task.kind == "pretraining"

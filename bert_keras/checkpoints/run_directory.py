@@ -175,9 +175,10 @@ def threshold_of(results: Mapping[str, Any]) -> float | dict[str, float] | None:
     return results.get(THRESHOLDS, results.get("eval", {}).get("best_f1_thresh"))
 
 
-def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run:
+def read_run(directory: str | Path, **expected: Any) -> Run:
+    """Reads the description of a run that is as `expected`, see `read_task`."""
     directory = files.path(directory)
-    task = read_task(directory, kinds=kinds, verb=verb)
+    task = read_task(directory, **expected)
     path = directory / TOKENIZER_CONFIG_NAME
     casing = strict.build_config(_Casing, files.read_json(path), origin=path)
     return Run(
@@ -190,8 +191,9 @@ def read_run(directory: str | Path, *, kinds: Collection[str], verb: str) -> Run
 
 
 def read_task(
-    directory: str | Path, *, kinds: Collection[str], verb: str
+    directory: str | Path, *, kinds: Collection[str] = (), verb: str = VERBS
 ) -> tasks.Task:
+    """Reads the task of a run that `verb` makes, one of `kinds`; none: of any."""
     path = files.path(directory) / TASK_NAME
     if not path.is_file():
         raise InputError(
@@ -199,7 +201,7 @@ def read_task(
             + (f"no {TASK_NAME} in it" if path.parent.is_dir() else "no such directory")
         )
     task = strict.build_config(tasks.Task, files.read_json(path), origin=path)
-    if task.kind not in kinds:
+    if kinds and task.kind not in kinds:
         raise InputError(
             f"{directory}: expected a run made by `bert-keras {verb}`, found one for "
             f"{task.kind}"

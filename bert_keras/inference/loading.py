@@ -146,7 +146,7 @@ def load(
     """
     local, is_tuned_run = files.path(path), False
     if conversion.recognize(local) == "native" and not local.is_file():
-        task = run_directory.read_task(local, kinds=tasks.TASK_KINDS, verb="finetune")
+        task = run_directory.read_task(local, verb="finetune")
         is_tuned_run = task.kind in registry.LABELLED
     if is_tuned_run:
         source = tuned = finetuned.FinetunedModel.load(path, precision=precision)

@@ -92,17 +92,12 @@ def short_names(names: Sequence[str]) -> list[str]:
         name if len(name) <= MAX_NAME_LENGTH else f"{name[: MAX_NAME_LENGTH - 1]}…"
         for name in plain
     ]
-    counts = collections.Counter(cut)
-    numbered = enumerate(zip(cut, drawable(cut), strict=True), start=1)
-    return [
-        name
-        if name == boxed
-        and counts[name] == 1
+    counts, short = collections.Counter(cut), []
+    for number, (name, boxed) in enumerate(zip(cut, drawable(cut), strict=True), 1):
         # A name like a number would be taken for one.
-        and not re.fullmatch(r"(#[0-9]+)?", name)
-        else f"#{number}"
-        for number, (name, boxed) in numbered
-    ]
+        is_clear = name == boxed and not re.fullmatch(r"(#[0-9]+)?", name)
+        short.append(name if is_clear and counts[name] == 1 else f"#{number}")
+    return short
 
 
 def drawable(texts: Sequence[str]) -> list[str]:

@@ -102,9 +102,7 @@ class Facts:
 
 def read_facts(directory: Path) -> Facts:
     """Reads a run directory, which must have scalars already."""
-    task = run_directory.read_task(
-        directory, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS
-    )
+    task = run_directory.read_task(directory)
     train, evaluation, panels = (
         scalar_log.read_log(directory / run_directory.LOGS_NAME / name)
         for name in ("train", "eval", "panels")

@@ -25,8 +25,6 @@ from bert_keras.report import facts
 
 FILE_NAME = "README.md"
 
-_KINDS = tuple(name for name in registry.KINDS if name != "encoder")
-
 _MAX_LABELS = 20
 
 _TEXT = '"A text."'
@@ -114,7 +112,7 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
     results = run_directory.read_results(directory) if is_run else None
     if not (results and results.get("eval")):
         return None
-    run = run_directory.read_run(directory, kinds=_KINDS, verb=run_directory.VERBS)
+    run = run_directory.read_run(directory)
     settings = loading.read_yaml(directory / run_directory.CONFIG_NAME)
     settings = run_directory.flat(settings)
     # Those that are not finite are null in the file.

@@ -9,7 +9,6 @@ from matplotlib import figure
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
-from bert_keras.core.settings import tasks
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import answers, data_report
 from bert_keras.pages import drawing, markdown, sections
@@ -109,9 +108,7 @@ def draw_data(report: data_report.DataReport) -> figure.Figure:
 def read_sections(kind: Labelled, run_dir: Path) -> list[sections.Section]:
     """Reads a fine-tuned run's `task.json` and `dev_answers.jsonl`; returns the parts
     of a page about the answers, at least one. Refuses files of two different runs."""
-    task = run_directory.read_task(
-        run_dir, kinds=tasks.TASK_KINDS, verb=run_directory.VERBS
-    )
+    task = run_directory.read_task(run_dir)
     path = run_dir / run_directory.ANSWERS_NAME
     records = answers.read_answers(path, kind.record)
     if not answers.are_finite(records):

@@ -179,11 +179,10 @@ def difference(
 
 
 def conclusions(rankings: Sequence[Ranking], metric: str) -> list[str]:
-    """Returns sentences on whether a model is worth it, and which one.
-
-    Args:
-        rankings: at least one, by number of labels, ascending.
-    """
+    """Returns sentences on whether a model is worth it, and which one; none without
+    `rankings`, which are by number of labels, ascending."""
+    if not rankings:
+        return []
     points = list(itertools.chain(*(ranking.points for ranking in rankings)))
     names = dict.fromkeys(point.values[0] for point in points if point.is_baseline)
     baselines = _join(list(names))

@@ -83,8 +83,6 @@ class State:
     @property
     def conclusions(self) -> list[str]:
         """Returns what the differences of a comparison allow to say, in sentences."""
-        if not self.rankings:
-            return []
         return ranking.conclusions(self.rankings, self.criterion.metric)
 
 
