@@ -1,7 +1,6 @@
 """The task of a trained model, as its directory states it: see `Task`."""
 
 import re
-import typing
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -46,7 +45,6 @@ TaskKind = Literal[
     "embedding",
     "ranking",
 ]
-TASK_KINDS: tuple[TaskKind, ...] = typing.get_args(TaskKind)
 FORMS = ("text", "tagging", "span", "choice", "embedding", "ranking")
 """Forms of the user's own data, each read by one kind or, texts, by several."""
 
