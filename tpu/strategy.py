@@ -66,13 +66,6 @@ def get_strategy(
     return _tpu_strategy(tpu_name) if kind == "tpu" else _local_strategy(name)
 
 
-def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process writes the files: it is task 0, or the only one."""
-    if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return strategy.cluster_resolver.task_id == 0
-    return True
-
-
 def _find_cluster(
     workers: Sequence[str], worker_index: int | None
 ) -> cluster.Cluster | None:

@@ -286,11 +286,9 @@ def finetuning_settings(
     return settings
 
 
-def devices(args: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments `strategy` and `is_chief` of a training."""
+def devices(args: argparse.Namespace) -> Any:
+    """Returns the `tf.distribute.Strategy` of a training."""
     from bert_keras.tpu import strategy
 
-    chosen = strategy.get_strategy(
-        args.strategy, workers=args.workers, worker_index=args.worker_index
-    )
-    return {"strategy": chosen, "is_chief": strategy.is_chief(chosen)}
+    workers = named(args, "workers", "worker_index")
+    return strategy.get_strategy(args.strategy, **workers)

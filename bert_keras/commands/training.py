@@ -46,7 +46,7 @@ def pretrain(args: argparse.Namespace) -> None:
         vocab_path=args.vocab,
         init=conversion.init(args.init) if args.init else None,
         verify=args.verify,
-        **options.devices(args),
+        strategy=options.devices(args),
     )
 
 
@@ -86,7 +86,7 @@ def finetune(args: argparse.Namespace) -> None:
         dev=dev,
         init=conversion.init(args.init),
         **options.named(args, "from_scratch", "output_dir"),
-        **options.devices(args),
+        strategy=options.devices(args),
     )
 
 
@@ -120,7 +120,7 @@ def distill(args: argparse.Namespace) -> None:
         settings,
         has_labels=args.labels,
         **options.named(args, *paths),
-        **options.devices(args),
+        strategy=options.devices(args),
     )
 
 

@@ -35,7 +35,6 @@ def finetune(
     from_scratch: bool,
     output_dir: str | Path,
     strategy: tf.distribute.Strategy,
-    is_chief: bool = True,
 ) -> dict[str, Any]:
     """Trains the encoder of a checkpoint, and a new head, on a task.
 
@@ -124,7 +123,6 @@ def finetune(
         },
         output_dir=output_dir,
         engine=engine.KerasEngine(strategy),
-        is_chief=is_chief,
     )
     return run.run(job)
 

@@ -73,7 +73,6 @@ def pretrain(
     strategy: tf.distribute.Strategy,
     vocab_path: str | Path | None = None,
     init: starting_point.Init | None = None,
-    is_chief: bool = True,
     verify: bool = False,
 ) -> dict[str, Any]:
     """Pre-trains a model with masked LM and next sentence prediction.
@@ -100,7 +99,6 @@ def pretrain(
         init=init,
         verify=verify,
         engine=engine.KerasEngine(strategy),
-        is_chief=is_chief,
         paths={
             "examples": examples_dirs,
             "vocab": vocab_path,

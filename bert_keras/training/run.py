@@ -40,6 +40,10 @@ class Engine(Protocol):
     def is_alone(self) -> bool:
         """Whether no other process trains with this one."""
 
+    @property
+    def is_chief(self) -> bool:
+        """Whether this process writes the files: the first one, or the only one."""
+
     def describe(self) -> str:
         """Returns the devices, for people and `results.json`."""
 
@@ -171,15 +175,10 @@ class Job:
     """Directories that batches are read from during the training."""
 
     def __init__(
-        self,
-        output_dir: str | Path,
-        *,
-        engine: Engine,
-        is_chief: bool,
-        paths: Mapping[str, Any],
+        self, output_dir: str | Path, *, engine: Engine, paths: Mapping[str, Any]
     ):
-        self.output_dir, self.engine = output_dir, engine
-        self.is_chief, self.paths = is_chief, paths
+        self.output_dir, self.engine, self.paths = output_dir, engine, paths
+        self.is_chief = engine.is_chief
 
     def in_words(self, error: Exception) -> Exception | None:
         """Returns what people are told of an error; `None`: the error itself."""

@@ -109,12 +109,13 @@ total = tf.function(
 )
 first = made.experimental_local_results(total())[0].numpy()
 by_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
-print(index, first, strategy.is_chief(made), by_default, flush=True)
+devices = engine.KerasEngine(made)
+print(index, first, devices.is_chief, by_default, flush=True)
 try:
     while True:
         total()
 except tf.errors.OpError as error:
-    print(engine.KerasEngine(made).in_words(error) or repr(error), flush=True)
+    print(devices.in_words(error) or repr(error), flush=True)
 """
 
 

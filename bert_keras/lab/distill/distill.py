@@ -31,7 +31,7 @@ from bert_keras.model import distillation
 from bert_keras.training import run
 from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.finetuning import learning
-from bert_keras.training.step import engine, replicas
+from bert_keras.training.step import engine
 
 _MOST_HEADS = 48
 """As many as MiniLMv2 has for BASE."""
@@ -49,7 +49,6 @@ def distill(
     answers: str | Path | None = None,
     output_dir: str | Path,
     strategy: tf.distribute.Strategy,
-    is_chief: bool = True,
 ) -> dict[str, Any]:
     """Trains a student like its teacher, and returns the content of `results.json`.
 
@@ -88,7 +87,7 @@ def distill(
             "the teacher is not tuned, so its student learns from plain texts: give "
             "them with --train, and neither --dev nor --data"
         )
-    dev = dev or ()
+    dev, devices = dev or (), engine.KerasEngine(strategy)
     losses = settings.distillation
 
     def read() -> tuple[tuning.Inputs, tuning.Build]:
@@ -131,8 +130,7 @@ def distill(
                     path=answers,
                     facts=facts,
                     ladder=settings.lengths or (),
-                    strategy=strategy,
-                    is_chief=is_chief,
+                    devices=devices,
                 )
                 inputs = InputsWithTeacherLogits(inputs=inputs, logits=logits)
 
@@ -167,8 +165,7 @@ def distill(
             "dev": splits.display_names(train, dev),
         },
         output_dir=output_dir,
-        engine=engine.KerasEngine(strategy),
-        is_chief=is_chief,
+        engine=devices,
     )
     return run.run(job)
 
@@ -212,8 +209,7 @@ def compute_logits(
     path: str | Path | None,
     facts: Mapping[str, Any],
     ladder: tuple[int, ...],
-    strategy: tf.distribute.Strategy,
-    is_chief: bool,
+    devices: engine.KerasEngine,
 ) -> np.ndarray:
     """Returns the logits of all inputs, `(inputs.num_answers, width)` float32.
 
@@ -237,11 +233,12 @@ def compute_logits(
                 "settings of inputs: give --answers another name"
             )
     # The devices of all processes compute together, or none does.
-    is_everywhere = not replicas.differing(strategy, {"found": logits is not None})
+    is_everywhere = not devices.differing({"found": logits is not None})
     if logits is not None and is_everywhere:
         return logits
-    if path is not None and is_chief:
+    if path is not None and devices.is_chief:
         files.make_directory(files.path(path).parent)
+    strategy = devices.strategy
     predict = forward.predictor_for(network, strategy=strategy, ladder=ladder)
     logits = predict(inputs, title="the teacher answers")
     if (num_bad := np.count_nonzero(~np.isfinite(logits))) > 0:
@@ -249,7 +246,7 @@ def compute_logits(
             f"{num_bad} of {logits.size} numbers that the teacher answers are not "
             "finite: --set precision=float32, or take another teacher"
         )
-    if path is not None and is_chief:
+    if path is not None and devices.is_chief:
         layouts = {"logits": safetensors_files.Layout(logits.dtype, logits.shape)}
         options = {"has_hashes": True, "metadata": {"key": key}}
         safetensors_files.write(path, layouts, [("logits", logits)], **options)

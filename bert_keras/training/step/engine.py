@@ -36,6 +36,7 @@ class KerasEngine:
     def __init__(self, strategy: tf.distribute.Strategy):
         self.strategy = strategy
         self.is_alone = not replicas.is_multi_worker(strategy)
+        self.is_chief = self.is_alone or strategy.cluster_resolver.task_id == 0
         self.describe = functools.partial(replicas.describe_devices, strategy)
         self.differing = functools.partial(replicas.differing, strategy)
         self.wait_for_all = functools.partial(replicas.wait_for_all, strategy)

@@ -40,7 +40,7 @@ class Number:
 class PlainEngine:
     """Follows random numbers with a momentum; `happens` hears of all that it does."""
 
-    errors = (Unreadable,)
+    errors, is_chief = (Unreadable,), True
 
     def __init__(self, happens=lambda what: None, *, is_alone=True):
         self.happens, self.is_alone = happens, is_alone
@@ -151,7 +151,7 @@ class PlainJob(run.Job):
     """Two stretches, the second of a third of the steps, and three kinds of events."""
 
     def __init__(self, directory, engine, *, settings=None, data=(), minutes=None):
-        super().__init__(directory, engine=engine, is_chief=True, paths={})
+        super().__init__(directory, engine=engine, paths={})
         self.settings, self.data = settings or Settings(), data
         self.minutes, self.ends_early_at = minutes or {}, None
 

@@ -24,6 +24,7 @@ from bert_keras.lab.distill import distill
 from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset, tokenized
 from bert_keras.report import facts, writing
+from bert_keras.training.step import engine
 from tests import conftest, make
 from tests.bert_keras.kinds import kind_data
 from tests.bert_keras.training import test_resumed_runs as resumed
@@ -491,16 +492,16 @@ def test_a_teacher_whose_numbers_are_not_finite(monkeypatch):
     monkeypatch.setattr(
         distill.forward, "predictor_for", lambda *_, **__: lambda *_, **__: logits
     )
-    options = {"ladder": (), "strategy": tf.distribute.get_strategy()}
-    options |= {"path": None, "facts": {}, "is_chief": True}
+    devices = engine.KerasEngine(tf.distribute.get_strategy())
+    options = {"ladder": (), "devices": devices, "path": None, "facts": {}}
     with pytest.raises(InputError, match="1 of 2 numbers that the teacher answers are"):
         distill.compute_logits(None, None, **options)
 
 
 def test_answers_without_a_folder_and_answers_that_are_none(places, tmp_path):
     path = tmp_path / "new/answers.safetensors"
-    options = {"facts": {}, "ladder": (), "strategy": tf.distribute.get_strategy()}
-    options |= {"path": path, "is_chief": True}
+    devices = engine.KerasEngine(tf.distribute.get_strategy())
+    options = {"ladder": (), "devices": devices, "path": path, "facts": {}}
     # Before the teacher is asked, which may take hours.
     with pytest.raises(AttributeError):
         distill.compute_logits(None, None, **options)

@@ -99,10 +99,11 @@ def test_a_device_without_memory(tiny_examples):
     ):
         strategy = types.SimpleNamespace(num_replicas_in_sync=num_replicas)
         devices = types.SimpleNamespace(strategy=strategy, in_words=lambda error: None)
+        devices.is_chief = True
         job = pretrain.PretrainingJob(
             *(settings(), [tiny_examples], "run"),
             **{"vocab_path": None, "init": None, "verify": False},
-            **{"engine": devices, "is_chief": True, "paths": {}},
+            **{"engine": devices, "paths": {}},
         )
         job._phase = dataclasses.replace(phase, num_parts=num_parts)
         error = tf.errors.ResourceExhaustedError(None, None, "OOM")
