@@ -7,7 +7,7 @@ its weights change. A teacher whose relations are learnt runs in every step.
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -124,14 +124,10 @@ def distill(
                 weights.assign(network, checkpoint.arrays)
             inputs = texts
             if losses.soft_weight:
-                logits = compute_logits(
-                    network,
-                    inputs,
-                    path=answers,
-                    facts=facts,
-                    ladder=settings.lengths or (),
-                    devices=devices,
-                )
+                ladder = settings.lengths or ()
+                ask = forward.predictor_for(network, strategy=strategy, ladder=ladder)
+                keeping = {"path": answers, "facts": facts, "devices": devices}
+                logits = compute_logits(ask, inputs, **keeping)
                 inputs = InputsWithTeacherLogits(inputs=inputs, logits=logits)
 
             # 3. The student, which is trained beside a teacher of relations.
@@ -203,15 +199,15 @@ class InputsWithTeacherLogits:
 
 
 def compute_logits(
-    network: keras.Model,
+    ask: Callable[..., np.ndarray],
     inputs: dataset.Inputs,
     *,
     path: str | Path | None,
     facts: Mapping[str, Any],
-    ladder: tuple[int, ...],
     devices: engine.KerasEngine,
 ) -> np.ndarray:
-    """Returns the logits of all inputs, `(inputs.num_answers, width)` float32.
+    """Returns the logits of all inputs, `(inputs.num_answers, width)` float32, by a
+    `BatchPredictor` of the teacher, which need not be asked.
 
     The file `path` keeps them (`None`: no file). It is read if it exists, and refused
     if its `facts`, everything that the logits depend on, differ.
@@ -238,9 +234,7 @@ def compute_logits(
         return logits
     if path is not None and devices.is_chief:
         files.make_directory(files.path(path).parent)
-    strategy = devices.strategy
-    predict = forward.predictor_for(network, strategy=strategy, ladder=ladder)
-    logits = predict(inputs, title="the teacher answers")
+    logits = ask(inputs, title="the teacher answers")
     if (num_bad := np.count_nonzero(~np.isfinite(logits))) > 0:
         raise InputError(
             f"{num_bad} of {logits.size} numbers that the teacher answers are not "
