@@ -12,7 +12,6 @@ import json
 import logging
 import re
 import shlex
-import statistics
 import subprocess
 import sys
 import time
@@ -134,25 +133,23 @@ def table(directory: Path) -> Iterator[str]:
     pretrained = run_directory.read_results(directory / "runs" / "pretrained") or {}
     metric, baseline = "masked_lm_accuracy", pretrained["eval_baseline"]
     token = baseline["commonest_token"]
-    compared = json.loads((directory / COMPARED / "sweep.json").read_text())
-    scores_by_name = {
-        f"which library, {point['point']['model']}": [
-            run["score"] for run in point["runs"] if run["score"] is not None
-        ]
+    compared = files.read_json(directory / COMPARED / "sweep.json")
+    points = [
+        (f"which library, {point['point']['model']}", point["mean"], point["deviation"])
         for point in (*compared["baselines"], *compared["points"])
         if point["point"]["train_fraction"] == 1
-    }
-    rows = [
-        ("masked LM, pretrained", [pretrained["eval"][metric]]),
-        (f"masked LM, always {token!r}", [baseline[metric]]),
-        *sorted(scores_by_name.items(), key=lambda row: -statistics.fmean(row[1])),
     ]
-    width = max(len(name) for name, _ in rows)
+    rows = [
+        ("masked LM, pretrained", pretrained["eval"][metric], None),
+        (f"masked LM, always {token!r}", baseline[metric], None),
+        *sorted(points, key=lambda row: -row[1]),
+    ]
+    width = max(len(name) for name, *_ in rows)
     yield "held-out accuracy, mean and deviation"
     yield "-" * (width + 16)
-    for name, scores in rows:
-        several = f" ± {statistics.stdev(scores):.1%}" if len(scores) > 1 else ""
-        yield f"{name:{width}}  {statistics.fmean(scores):6.1%}{several}"
+    for name, mean, deviation in rows:
+        several = "" if deviation is None else f" ± {deviation:.1%}"
+        yield f"{name:{width}}  {mean:6.1%}{several}"
 
 
 def write_texts(directory: Path) -> None:

@@ -254,10 +254,9 @@ def _data(run: run_directory.Run, results: Mapping[str, Any]) -> Iterator[str]:
     report = facts.read_data_report(run.directory)
     limit = report.max_seq_length if report else 0
     for file in report.files if report else ():
-        shares = {label: facts.share_of(label, file) for label in file.labels}
         labels = ", ".join(
-            f"{markdown.literal(label)} {markdown.percent(share)}"
-            for label, share in list(shares.items())[:_MAX_LABELS]
+            f"{markdown.literal(label)} {markdown.percent(facts.share_of(label, file))}"
+            for label in list(file.labels)[:_MAX_LABELS]
         )
         long = markdown.percent(file.lengths.num_long / max(file.num_examples, 1))
         yield (

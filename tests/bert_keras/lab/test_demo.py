@@ -90,13 +90,14 @@ def test_table_is_computed(tmp_path):
     points = [
         {
             "point": {"model": name, "train_fraction": fraction},
-            "runs": [{"score": score} for score in scores],
+            "mean": mean,
+            "deviation": deviation,
         }
-        for name, fraction, scores in (
-            ("TF-IDF, linear", 1, [0.5, 0.5]),
-            ("pretrained", 0.3, [0.1]),
-            ("pretrained", 1, [0.6, None, 0.62]),
-            ("pretrained, random", 1, [0.333]),
+        for name, fraction, mean, deviation in (
+            ("TF-IDF, linear", 1, 0.5, 0.0),
+            ("pretrained", 0.3, 0.1, None),
+            ("pretrained", 1, 0.61, 0.01414),
+            ("pretrained, random", 1, 0.333, None),
         )
     ]
     compared = json.dumps({"baselines": points[:1], "points": points[1:]})
