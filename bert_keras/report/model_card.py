@@ -285,11 +285,10 @@ def _data(run: run_directory.Run, results: Mapping[str, Any]) -> Iterator[str]:
         listed = ", ".join(f"{number:,} {key}" for key, number in counts.items())
         yield f"- {_name(place)}: {listed or 'counts not stated, its manifest is gone'}"
     yield ""
-    yield "Licences of the texts: not stated in the run's files." + (
-        " Wikipedia's own text is under CC BY-SA 4.0."
-        if "words/wikipedia" in text_sources
-        else ""
-    )
+    licences = "Licences of the texts: not stated in the run's files."
+    if "words/wikipedia" in text_sources:
+        licences += " Wikipedia's own text is under CC BY-SA 4.0."
+    yield licences
 
 
 def _training(

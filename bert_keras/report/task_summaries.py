@@ -25,21 +25,19 @@ def describe_data(report: data_report.DataReport) -> sections.Section:
     names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
     columns = []
     for file in report.files:
-        lengths, total = file.lengths, sum(file.labels.values()) + file.num_other_labels
-        counts = {
-            "longer than `max_seq_length`": lengths.num_long,
-            "repeat an earlier text": file.num_repeated,
-            "same text, another answer": file.num_contradicted,
-            "lack a text": file.num_empty,
-            "text is in the training file": file.num_in_training,
-        }
+        lengths, count = file.lengths, file.num_examples
         cells = {
-            "examples": f"{file.num_examples:,}",
+            "examples": f"{count:,}",
             "tokens: median": f"{lengths.median:,}",
             "tokens: 95 % have at most": f"{lengths.percentile_95:,}",
             "tokens: longest": f"{lengths.longest:,}",
+            "longer than `max_seq_length`": _cell(lengths.num_long, count),
+            "repeat an earlier text": _cell(file.num_repeated, count),
+            "same text, another answer": _cell(file.num_contradicted, count),
+            "lack a text": _cell(file.num_empty, count),
+            "text is in the training file": _cell(file.num_in_training, count),
         }
-        cells |= {what: _cell(n, file.num_examples) for what, n in counts.items()}
+        total = sum(file.labels.values()) + file.num_other_labels
         labels = {n: _cell(file.labels.get(n, 0), total) for n in names}
         cells |= {f"label {markdown.literal(n)}": cell for n, cell in labels.items()}
         columns.append(cells)

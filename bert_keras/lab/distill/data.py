@@ -19,18 +19,16 @@ from bert_keras.labelled import data_report, dataset, tokenized
 from bert_keras.training import finetune
 from bert_keras.training.finetuning import job as tuning
 
-INHERITED_SETTINGS = (
-    *("task", "columns", "regression", "multi_label", "positive_label", "span"),
-    *("max_seq_length", "long_texts", "window_stride", "document_context"),
-)
+INHERITED_SETTINGS = ("task", "columns", "regression", "multi_label", "positive_label")
+INHERITED_SETTINGS += ("span", "max_seq_length", "long_texts", "window_stride")
+INHERITED_SETTINGS += ("document_context",)
 """Settings of a task's inputs that are the teacher's unless they are set."""
 
-_TASK_SETTINGS = (
-    *("task", "regression", "multi_label", "positive_label", "long_texts"),
-    *("window_stride", "document_context", "span", "class_weights", "embedding"),
-    *("label_smoothing", "bilstm_units", "dropout_prob", "keep", "early_stopping"),
-    *("distillation.soft_weight", "distillation.hard_weight"),
-)
+_TASK_SETTINGS = ("task", "regression", "multi_label", "positive_label", "long_texts")
+_TASK_SETTINGS += ("window_stride", "document_context", "span", "class_weights")
+_TASK_SETTINGS += ("embedding", "label_smoothing", "bilstm_units", "dropout_prob")
+_TASK_SETTINGS += ("keep", "early_stopping")
+_TASK_SETTINGS += ("distillation.soft_weight", "distillation.hard_weight")
 """Settings without a meaning for plain texts."""
 
 

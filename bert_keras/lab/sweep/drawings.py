@@ -16,12 +16,8 @@ from bert_keras.pages import drawing
 MAX_POINTS = 100
 """Grid points in the picture; a picture of many more would be too high to be drawn."""
 
-MAX_NAME_LENGTH = 40
-
-_COLOURS = (
-    *(drawing.BLUE, drawing.VERMILION, drawing.GREEN, "#CC79A7", "#E69F00"),
-    *("#56B4E9", "#B8A600"),
-)
+_COLOURS = (drawing.BLUE, drawing.VERMILION, drawing.GREEN)
+_COLOURS += ("#CC79A7", "#E69F00", "#56B4E9", "#B8A600")
 _BASELINE_COLOURS = (drawing.GREY, "black")
 _MARKERS = "os^Dvp*X"
 
@@ -113,7 +109,7 @@ def draw_curve(
     image, plot = drawing.new_plot(title, width=9, height=5.4)
     greys, colours = itertools.cycle(_BASELINE_COLOURS), itertools.cycle(_COLOURS)
     markers = itertools.cycle(_MARKERS)
-    labels = drawing.drawable([name[:MAX_NAME_LENGTH] for name in lines])
+    labels = drawing.drawable([name[:40] for name in lines])
     for (name, line), label in zip(lines.items(), labels, strict=True):
         is_baseline = name in baselines
         look = {

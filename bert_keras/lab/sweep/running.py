@@ -33,8 +33,6 @@ GRACE_SECONDS = 10.0
 
 PROGRESS_SECONDS = 30.0
 
-_POLL_SECONDS = 0.1
-
 
 def run_sweep(
     settings: sweeps.SweepConfig,
@@ -206,7 +204,7 @@ def make_runs(
             ended, seconds = epochs.keys() & sweep.ended, last_told - start
             for line in progress_lines(tails, epochs, ended, seconds=seconds):
                 logger.info("%s", line)
-        time.sleep(_POLL_SECONDS)
+        time.sleep(0.1)
     summary.write_tables(sweep)
 
 

@@ -161,7 +161,12 @@ class Point:
         return max(self.finished, key=criterion.rank, default=None)
 
     def merit(self, criterion: Criterion) -> tuple[Any, ...]:
-        """Returns a key that is greater for points to be chosen first, see `choose`."""
+        """Returns a key that is greater for points to be chosen first.
+
+        `best`: the point of the best single run. `mean`: the point with the best mean
+        among the points with the fewest failed runs, as a lucky run is no mean. A run
+        at the majority class, which learnt nothing, is chosen only if all runs are.
+        """
         if self.mean is None:
             return ()
         if criterion.choose == "best":
@@ -177,18 +182,3 @@ def points_of(outcomes: Iterable[Outcome], keys: Sequence[str]) -> list[Point]:
         values = tuple(outcome.run.value(key) for key in keys)
         by_values.setdefault(values, []).append(outcome)
     return [Point(values=v, outcomes=tuple(group)) for v, group in by_values.items()]
-
-
-def choose(
-    points: Sequence[Point], criterion: Criterion
-) -> tuple[Point, Outcome] | None:
-    """Returns the chosen point and its best run; `None` if no run has a score.
-
-    `best`: the point of the best single run. `mean`: the point with the best mean among
-    the points with the fewest failed runs, as a lucky run is no mean. The first of
-    equals is chosen. A run at the majority class, which learnt nothing, is chosen only
-    if all runs are.
-    """
-    point = max(points, key=lambda point: point.merit(criterion), default=None)
-    best = point and point.best(criterion)
-    return (point, best) if point and best else None

@@ -78,7 +78,11 @@ class State:
 
     @property
     def chosen(self) -> tuple[scores.Point, scores.Outcome] | None:
-        return scores.choose(self.points, self.criterion)
+        """Returns the chosen point, the first of equals, and its best run; `None`: no
+        run has a score."""
+        point = max(self.points, key=lambda p: p.merit(self.criterion), default=None)
+        best = point and point.best(self.criterion)
+        return (point, best) if point and best else None
 
     @property
     def conclusions(self) -> list[str]:

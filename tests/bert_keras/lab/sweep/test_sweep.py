@@ -373,8 +373,8 @@ TABLE = [
 )
 def test_the_choice(table, choose, goal, expected):
     criterion = scores.Criterion(metric="accuracy", goal=goal, choose=choose)
-    points = scores.points_of(outcomes(table), ["learning_rate"])
-    choice = scores.choose(points, criterion)
+    state = dataclasses.replace(state_of([]), **planned(outcomes(table)))
+    choice = dataclasses.replace(state, criterion=criterion).chosen
     if choice is not None:
         choice = choice[0].values, choice[1].run.settings.seed - 12345
     assert choice == expected
@@ -588,7 +588,7 @@ def test_the_picture_of_very_many_points_has_the_best():
         for n in range(200)
     ]
     criterion = scores.Criterion(metric="accuracy", goal="min", choose="best")
-    options = {"chosen": scores.choose(points, criterion), "title": "MRPC"}
+    options = {"chosen": (points[-1], points[-1].outcomes[0]), "title": "MRPC"}
     image = drawings.draw_points(points, ["x"], criterion=criterion, **options)
     plot = image.axes[0]
     names = [label.get_text() for label in plot.get_yticklabels()]
