@@ -67,8 +67,7 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
     drawn = []
     with matplotlib.rc_context(drawing.STYLE):
         for name, title in titles.items():
-            picture = draw_metric(run, name)
-            if picture is not None:
+            if picture := draw_metric(run, name):
                 # A label may hold what no file name can.
                 file = f"{name if name in METRICS else 'f1'}.png"
                 picture.savefig(directory / file, dpi=150)

@@ -71,22 +71,19 @@ class Facts:
     @property
     def num_tokens(self) -> int | None:
         """Tokens of all steps, padding included; `None`: unknown."""
-        sequences = find_curve(self.train, "sequences_per_second")
+        rates = find_curve(self.train, "sequences_per_second")
         tokens = find_curve(self.train, "tokens_per_second")
-        if sequences is None or tokens is None or not self.is_pretraining:
+        if rates is None or tokens is None or not self.is_pretraining:
             return None
-        # The two rates are logged together, and their ratio is the length of a phase's
+        # The two are logged together, and their ratio is the length of a phase's
         # examples.
-        steps, here, there = np.intersect1d(
-            sequences.steps, tokens.steps, return_indices=True
-        )
-        rates, limits = sequences.values[here], [0, *self.phase_ends, self.last_step]
-        total = 0
+        limits, total = [0, *self.phase_ends, self.last_step], 0
         for number, (first, last) in enumerate(itertools.pairwise(limits)):
-            inside = (steps > first) & (steps <= last) & (rates > 0)
+            is_here = (rates.steps > first) & (rates.steps <= last)
+            inside = is_here & (rates.values > 0)
             if not inside.any():
                 return None
-            ratios = tokens.values[there][inside] / rates[inside]
+            ratios = tokens.values[inside] / rates.values[inside]
             length, batch_size = round(float(np.median(ratios))), None
             if self.num_phases == len(self.settings["phases"]):
                 batch_size = self.settings["phases"][number].get("global_batch_size")

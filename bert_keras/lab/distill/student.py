@@ -116,8 +116,7 @@ def check_vocabulary(
     """Raises an `InputError` unless both encode a text with the same ids."""
     ours, theirs = student.vocabulary.tokens, teacher.vocabulary.tokens
     pairs = [*itertools.zip_longest(ours, theirs)]
-    num_different = sum(own != other for own, other in pairs)
-    if num_different:
+    if num_different := sum(own != other for own, other in pairs):
         raise InputError(
             f"{student_path}: {num_different} of {len(pairs)} pieces "
             f"of the vocabulary are not those of its teacher, {teacher_path}, which "

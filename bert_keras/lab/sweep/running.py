@@ -99,7 +99,7 @@ def run_sweep(
                 ranking.rank(points, sweep_dir=directory, **options)
                 for _, points in sorted(by_share.items())
             ]
-            summary.write_tables(sweep)
+        summary.write_tables(sweep)
         summary.write_pictures(sweep)
         report = directory / summary.PAGE_NAME
         key = planning.MODEL_KEY
@@ -205,7 +205,6 @@ def make_runs(
             for line in progress_lines(tails, epochs, ended, seconds=seconds):
                 logger.info("%s", line)
         time.sleep(0.1)
-    summary.write_tables(sweep)
 
 
 def _end(sweep: summary.State, job: "Job") -> None:
