@@ -328,8 +328,7 @@ def plan_comparison(
         raise InputError(f"--seeds must be at least 1, got {num_seeds}")
     if tuning.train_fraction != 1:
         raise InputError("`train_fraction` is what --fractions says: leave it out")
-    values = tuple(sorted({float(fraction) for fraction in fractions}))
-    grid = {FRACTION_KEY: values}
+    grid = {FRACTION_KEY: tuple(sorted({*map(float, fractions)}))}
     return sweeps.SweepConfig(grid=grid, num_restarts=num_seeds, choose="mean")
 
 
@@ -341,15 +340,10 @@ def name_models(models: Sequence[str], *, from_scratch: bool) -> tuple[Model, ..
     paths = provenance.absolute(models)
     if len({*paths}) < len(paths):
         raise InputError("--models: the same model is given twice: give each once")
-    parts = [Path(path).parts for path in paths]
-    names = next(
-        names
-        for count in range(1, max(map(len, parts)) + 1)
-        if len({*(names := ["/".join(path[-count:]) for path in parts])}) == len(paths)
-    )
-    named = [
-        Model(name=name, init=path) for name, path in zip(names, paths, strict=True)
-    ]
+    ends = (["/".join(Path(p).parts[-n:]) for p in paths] for n in itertools.count(1))
+    names = next(names for names in ends if len({*names}) == len(paths))
+    pairs = zip(names, paths, strict=True)
+    named = [Model(name=name, init=path) for name, path in pairs]
     if from_scratch:
         scratch = f"{names[0]}, random"
         if scratch in names:
