@@ -46,8 +46,6 @@ METRICS = {
 """Pictures of a run, by the last part of the metric's tag: the title, and the label of
 the y axis with the unit."""
 
-_GROUPS_FILE = "minimal_pairs_by_group.png"
-
 _BEGIN_AT_ZERO = ("learning_rate", "sequences_per_second", "tokens_per_second")
 _BEGIN_AT_ZERO += ("real_tokens_per_second", "model_flop_utilization")
 _BEGIN_AT_ZERO += ("input_wait_share", "skipped_steps")
@@ -73,8 +71,9 @@ def draw_curves(run: facts.Facts, directory: Path) -> list[tuple[str, str]]:
                 picture.savefig(directory / file, dpi=150)
                 drawn.append((title, file))
         if groups := facts.group_curves(run.eval):
-            draw_groups(run.name, groups).savefig(directory / _GROUPS_FILE, dpi=150)
-            drawn.append(("minimal pairs by group", _GROUPS_FILE))
+            file = "minimal_pairs_by_group.png"
+            draw_groups(run.name, groups).savefig(directory / file, dpi=150)
+            drawn.append(("minimal pairs by group", file))
     return drawn
 
 

@@ -9,7 +9,7 @@ from matplotlib import figure
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
-from bert_keras.kinds.kind import Labelled
+from bert_keras.kinds import registry
 from bert_keras.labelled import answers, data_report
 from bert_keras.pages import drawing, markdown, sections
 from bert_keras.report import facts
@@ -103,11 +103,11 @@ def draw_data(report: data_report.DataReport) -> figure.Figure:
     return picture
 
 
-def read_sections(kind: Labelled, run_dir: Path) -> list[sections.Section]:
+def read_sections(run_dir: Path) -> list[sections.Section]:
     """Reads a fine-tuned run's `task.json` and `dev_answers.jsonl`; returns the parts
     of a page about the answers, at least one. Refuses files of two different runs."""
     task = run_directory.read_task(run_dir)
-    path = run_dir / run_directory.ANSWERS_NAME
+    kind, path = registry.labelled(task.kind), run_dir / run_directory.ANSWERS_NAME
     records = answers.read_answers(path, kind.record)
     if not answers.are_finite(records):
         text = (
@@ -118,14 +118,14 @@ def read_sections(kind: Labelled, run_dir: Path) -> list[sections.Section]:
     return kind.page(records, task)
 
 
-def write(kind: Labelled, run_dir: str | Path, *, step: int) -> None:
+def write(run_dir: str | Path, *, step: int) -> None:
     """Shows the answers of a fine-tuned run, at its last `step`, in TensorBoard.
     Pictures go to `answers/*` in `logs/panels`, text to `answers/*/text`."""
     # Not at the top: a page is written without TensorFlow.
     import tensorflow as tf
 
     run_dir = files.path(run_dir)
-    parts = read_sections(kind, run_dir)
+    parts = read_sections(run_dir)
     with (
         files.added_to(run_dir / run_directory.LOGS_NAME / "panels") as directory,
         contextlib.closing(tf.summary.create_file_writer(str(directory))) as writer,

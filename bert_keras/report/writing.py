@@ -53,8 +53,7 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
             pictures = curves.draw_curves(run, temporary)
             # Answers without results are from an interrupted attempt.
             if run.results is not None and answers.is_file():
-                kind = registry.labelled(run.task.kind)
-                parts = task_summaries.read_sections(kind, run_dir)
+                parts = task_summaries.read_sections(run_dir)
             report = facts.read_data_report(run_dir)
             data = None if report is None else task_summaries.describe_data(report)
             for part in filter(None, (data, *(parts or ()))):

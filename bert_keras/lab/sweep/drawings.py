@@ -18,8 +18,6 @@ MAX_POINTS = 100
 
 _COLOURS = (drawing.BLUE, drawing.VERMILION, drawing.GREEN)
 _COLOURS += ("#CC79A7", "#E69F00", "#56B4E9", "#B8A600")
-_BASELINE_COLOURS = (drawing.GREY, "black")
-_MARKERS = "os^Dvp*X"
 
 
 def draw_points(
@@ -107,8 +105,8 @@ def draw_curve(
 ) -> figure.Figure:
     """Draws means with deviations, and each seed as a dot, over a logarithmic axis."""
     image, plot = drawing.new_plot(title, width=9, height=5.4)
-    greys, colours = itertools.cycle(_BASELINE_COLOURS), itertools.cycle(_COLOURS)
-    markers = itertools.cycle(_MARKERS)
+    greys, colours = itertools.cycle((drawing.GREY, "black")), itertools.cycle(_COLOURS)
+    markers = itertools.cycle("os^Dvp*X")
     labels = drawing.drawable([name[:40] for name in lines])
     for (name, line), label in zip(lines.items(), labels, strict=True):
         is_baseline = name in baselines

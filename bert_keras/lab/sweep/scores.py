@@ -13,9 +13,6 @@ from bert_keras.kinds import catalogue
 from bert_keras.lab.sweep import planning
 from bert_keras.labelled import answers as dev_answers
 
-LARGEST = 1e100
-"""Numbers from here on count as infinite: no score is as large, and their sum is."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Criterion:
@@ -74,7 +71,8 @@ def read_outcomes(
             loaded = dev_answers.read_answers(path, kind.record)
             if dev_answers.are_finite(loaded):
                 records = [record.model_dump() for record in loaded]
-        # 2. The score. In the file a number that is not finite is null.
+        # 2. The score. In the file a number that is not finite is null. From 1e100 on
+        # numbers count as infinite: no score is as large, and their sum is.
         evaluation = results.get("eval", {})
         if metric not in evaluation:
             raise InputError(
@@ -85,7 +83,7 @@ def read_outcomes(
         broken = [
             f"{name} is not finite"
             for name, value in (("loss on dev", loss), (metric, score))
-            if value is None or not abs(value) < LARGEST
+            if value is None or not abs(value) < 1e100
         ]
         outcomes[run.name] = Outcome(
             run=run,

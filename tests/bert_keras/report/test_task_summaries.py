@@ -11,12 +11,10 @@ from PIL import Image
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.kinds import registry
 from bert_keras.labelled import data_report
 from bert_keras.report import facts, task_summaries, writing
 from tests.bert_keras.report import runs
 
-KIND = registry.labelled("classification")
 PICTURES = ["confusion_matrix", "scores_by_label", "calibration"]
 
 
@@ -54,11 +52,11 @@ def test_the_page_shows_the_answers(reported):
 
 
 def test_tensorboard_shows_the_same(run, reported):
-    task_summaries.write(KIND, run, step=7)
+    task_summaries.write(run, step=7)
     texts, images = shown_in(run / "logs/panels")
     assert texts == {
         f"answers/{part.name}/text": (7, f"## {part.title}\n\n{part.text}")
-        for part in task_summaries.read_sections(KIND, run)
+        for part in task_summaries.read_sections(run)
         if part.text
     }
     assert list(images) == [f"answers/{name}" for name in PICTURES]
@@ -101,7 +99,7 @@ def test_answers_that_are_missing_are_told(run):
         "`dev_answers.jsonl` is not in the run directory.\n"
     )
     with pytest.raises(InputError, match="dev_answers.jsonl: expected a file of texts"):
-        task_summaries.write(KIND, run, step=7)
+        task_summaries.write(run, step=7)
 
 
 def test_damaged_answers_leave_no_report(tmp_path):
