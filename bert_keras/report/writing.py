@@ -231,10 +231,9 @@ def _figures(run: facts.Facts) -> Iterator[tuple[str, str]]:
     for name in ("sequences_per_second", "tokens_per_second", "real_tokens_per_second"):
         if (curve := facts.find_curve(run.train, name)) is not None:
             yield f"{name.replace('_', ' ')}, median", f"{np.median(curve.values):,.1f}"
-    restarts = run.train.restarts
-    steps = ", ".join(f"{step:,}" for step in restarts)
-    listed = f"{len(restarts)}, first logged step after it: {steps}"
-    yield "restarts", listed if restarts else "none"
+    steps = ", ".join(f"{step:,}" for step in run.train.restarts)
+    listed = f"{len(run.train.restarts)}, first logged step after it: {steps}"
+    yield "restarts", listed if steps else "none"
     skipped = (run.results or {}).get("skipped_steps")
     if skipped is None and (curve := facts.find_curve(run.train, "skipped_steps")):
         skipped = int(curve.values[-1])
@@ -252,8 +251,7 @@ def _model_and_data(run: facts.Facts) -> Iterator[tuple[str, str]]:
         if name in run.bert_config:
             yield name, _plain(run.bert_config[name])
     if labels := run.task.labels:
-        more = "{}, and {:,} more"
-        yield "labels", facts.listed_labels(labels, MAX_LABELS, more)
+        yield "labels", facts.listed_labels(labels, MAX_LABELS, "{}, and {:,} more")
     if "precision" in run.settings:
         yield "precision", _plain(run.settings["precision"])
     for name, value in ((run.results or {}).get("environment") or {}).items():
