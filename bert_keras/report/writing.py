@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import figure
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError, not_writable
 from bert_keras.core.settings import pretraining
 from bert_keras.kinds import registry
-from bert_keras.pages import markdown, sections
+from bert_keras.labelled import data_report
+from bert_keras.pages import drawing, markdown, sections
 from bert_keras.report import curves, diagnosis, facts, scalar_log, task_summaries
 
 logger = logging.getLogger(__name__)
@@ -28,8 +30,13 @@ NUM_SENTENCES = 3
 MAX_LABELS = 30
 """Labels to list with a run's settings."""
 
+MAX_DRAWN_LABELS = 20
+"""Labels in the picture, the commonest in the training file."""
+
 MARK = "<!-- Made by `bert-keras report`; writing it again replaces all of it. -->"
 """The first line of each page."""
+
+_COLOURS = (drawing.BLUE, drawing.VERMILION, drawing.GREEN, drawing.GREY)
 
 # Parts of results.json with their own place on the page.
 _SHOWN_RESULTS = {"steps", "seconds", "num_parameters", "skipped_steps", "train"}
@@ -53,9 +60,10 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
             pictures = curves.draw_curves(run, temporary)
             # Answers without results are from an interrupted attempt.
             if run.results is not None and answers.is_file():
-                parts = task_summaries.read_sections(run_dir)
+                kind = registry.labelled(run.task.kind)
+                parts = task_summaries.read_sections(kind, run_dir)
             report = facts.read_data_report(run_dir)
-            data = None if report is None else task_summaries.describe_data(report)
+            data = None if report is None else describe_data(report)
             for part in filter(None, (data, *(parts or ()))):
                 if part.picture is not None:
                     (temporary / f"{part.name}.png").write_bytes(part.picture)
@@ -287,6 +295,89 @@ def _part(level: str, part: sections.Section) -> Iterator[str]:
     if part.picture is not None:
         yield f"![{part.title}]({part.name}.png)"
     yield part.text
+
+
+def describe_data(report: data_report.DataReport) -> sections.Section:
+    problems = "\n".join(facts.problem_lines(report)) or "No problem was found."
+    names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
+    columns = []
+    for file in report.files:
+        lengths, count = file.lengths, file.num_examples
+        cells = {
+            "examples": f"{count:,}",
+            "tokens: median": f"{lengths.median:,}",
+            "tokens: 95 % have at most": f"{lengths.percentile_95:,}",
+            "tokens: longest": f"{lengths.longest:,}",
+            "longer than `max_seq_length`": _cell(lengths.num_long, count),
+            "repeat an earlier text": _cell(file.num_repeated, count),
+            "same text, another answer": _cell(file.num_contradicted, count),
+            "lack a text": _cell(file.num_empty, count),
+            "text is in the training file": _cell(file.num_in_training, count),
+        }
+        total = sum(file.labels.values()) + file.num_other_labels
+        labels = {n: _cell(file.labels.get(n, 0), total) for n in names}
+        cells |= {f"label {markdown.literal(n)}": cell for n, cell in labels.items()}
+        columns.append(cells)
+    rows = [[name, *(column[name] for column in columns)] for name in columns[0]]
+    header = ["", *(markdown.literal(file.file) for file in report.files)]
+    text = f"{problems}\n\n{markdown.table(header, rows)}"
+    image = drawing.as_png(draw_data, report)
+    return sections.Section("Data", "data", text, image)
+
+
+def _cell(count: int | None, total: int) -> str:
+    if not count:
+        return "" if count is None else "0"
+    return f"{count:,} ({markdown.percent(count / total)})"
+
+
+def draw_data(report: data_report.DataReport) -> figure.Figure:
+    """Draws shares of labels beside shares of lengths, a colour for each file."""
+    names = list(report.files[0].labels)[:MAX_DRAWN_LABELS]
+    shown = report.files[: len(_COLOURS)]
+    height = max(4.0, 1.6 + 0.3 * len(names))
+    picture, plot = drawing.new_plot("Lengths", height=height)
+    # 1. Bars for the labels.
+    if names:
+        picture = figure.Figure(figsize=(11, height), layout="constrained")
+        left, plot = picture.subplots(1, 2)
+        thickness = 0.8 / len(shown)
+        for number, file in enumerate(shown):
+            left.barh(
+                np.arange(len(names)) + (number - (len(shown) - 1) / 2) * thickness,
+                [100 * facts.share_of(name, file) for name in names],
+                height=thickness,
+                color=_COLOURS[number],
+            )
+        left.set_yticks(range(len(names)), drawing.short_names(names))
+        left.set_ylim(len(names) - 0.5, -0.5)
+        num_labels = len(report.files[0].labels) + report.files[0].num_unlisted
+        title = f"Labels, the commonest {len(names)} of {num_labels}"
+        title = title if num_labels > len(names) else "Labels"
+        left.set(title=title, xlabel="% of a file's labels")
+    # 2. The distribution of the lengths.
+    for file, colour in zip(shown, _COLOURS, strict=False):
+        counts = file.lengths.counts
+        plot.plot(
+            np.arange(len(counts) + 1) * file.lengths.bin_width,
+            100 * np.cumsum([0, *counts]) / file.num_examples,
+            color=colour,
+            linewidth=2,
+            label=drawing.drawable([file.file])[0],
+        )
+    plot.axvline(report.max_seq_length, color="black", linestyle="--", linewidth=1.2)
+    plot.annotate(
+        f"max_seq_length {report.max_seq_length}",
+        (report.max_seq_length, 2),
+        xytext=(4, 0),
+        textcoords="offset points",
+        rotation=90,
+        fontsize=10,
+    )
+    plot.set(title="Lengths", xlabel="tokens, uncut", ylabel="% of the examples, up to")
+    plot.set(ylim=(0, 102), xlim=(0, None))
+    drawing.add_legend(picture, num_columns=len(_COLOURS))
+    return picture
 
 
 def _plain(value: Any) -> str:

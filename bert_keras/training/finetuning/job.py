@@ -327,14 +327,14 @@ class TuningJob(run.Job):
     def finish(
         self, results: Mapping[str, Any], stop_signal: stopping.StopSignal
     ) -> None:
-        directory = self.run.directory
+        directory, kind = self.run.directory, self._inputs.kind
         self.delete_leftovers()
-        if not isinstance(self._inputs.kind, Labelled):
+        if not isinstance(kind, Labelled):
             return
         # Pictures come last: one that fails does not cost the weights.
         try:
             with stop_signal.ending_at_once():
-                task_summaries.write(directory, step=results["steps"])
+                task_summaries.write(kind, directory, step=results["steps"])
         except Stopped:
             logger.warning(
                 "stopped: the run is finished, but TensorBoard lacks pictures of its "

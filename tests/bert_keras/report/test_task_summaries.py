@@ -11,10 +11,12 @@ from PIL import Image
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.kinds import registry
 from bert_keras.labelled import data_report
 from bert_keras.report import facts, task_summaries, writing
 from tests.bert_keras.report import runs
 
+KIND = registry.labelled("classification")
 PICTURES = ["confusion_matrix", "scores_by_label", "calibration"]
 
 
@@ -52,11 +54,11 @@ def test_the_page_shows_the_answers(reported):
 
 
 def test_tensorboard_shows_the_same(run, reported):
-    task_summaries.write(run, step=7)
+    task_summaries.write(KIND, run, step=7)
     texts, images = shown_in(run / "logs/panels")
     assert texts == {
         f"answers/{part.name}/text": (7, f"## {part.title}\n\n{part.text}")
-        for part in task_summaries.read_sections(run)
+        for part in task_summaries.read_sections(KIND, run)
         if part.text
     }
     assert list(images) == [f"answers/{name}" for name in PICTURES]
@@ -99,7 +101,7 @@ def test_answers_that_are_missing_are_told(run):
         "`dev_answers.jsonl` is not in the run directory.\n"
     )
     with pytest.raises(InputError, match="dev_answers.jsonl: expected a file of texts"):
-        task_summaries.write(run, step=7)
+        task_summaries.write(KIND, run, step=7)
 
 
 def test_damaged_answers_leave_no_report(tmp_path):
@@ -153,7 +155,7 @@ def report(*reports: data_report.FileReport, **changes) -> data_report.DataRepor
 
 def test_problems_come_first_and_counts_in_a_table():
     dev = file_report("a|b.tsv", num_in_training=20, in_training=("a <b>",))
-    section = task_summaries.describe_data(report(file_report(), dev))
+    section = writing.describe_data(report(file_report(), dev))
     problems, table = section.text.split("\n\n")
     assert problems.splitlines()[1].startswith(
         "- a&#124;b.tsv: 20 of 200 (10.0 %) of the texts are in train.tsv too"
@@ -172,7 +174,7 @@ def test_problems_come_first_and_counts_in_a_table():
 
 def test_the_picture_has_labels_and_lengths():
     made = report(file_report(), file_report("dev.tsv", labels={"bad": 200}))
-    plots = task_summaries.draw_data(made).axes
+    plots = writing.draw_data(made).axes
     labels, lengths = plots
     assert [text.get_text() for text in labels.get_yticklabels()] == ["good", "bad"]
     widths = [bar.get_width() for bar in labels.patches]
@@ -185,12 +187,12 @@ def test_the_picture_has_labels_and_lengths():
 
 def test_many_labels_are_the_commonest_and_numbers_have_none():
     many = {f"\u202e label {n}": 1000 - n for n in range(60)}
-    (labels, _) = task_summaries.draw_data(report(file_report(labels=many))).axes
+    (labels, _) = writing.draw_data(report(file_report(labels=many))).axes
     assert labels.get_title() == "Labels, the commonest 20 of 60"
     assert len(labels.patches) == 20
     numbers = {"least": 0, "mean": 1, "deviation": 1, "greatest": 5}
     made = report(file_report(labels={}, numbers=numbers), kind="regression")
-    (lengths,) = task_summaries.draw_data(made).axes
+    (lengths,) = writing.draw_data(made).axes
     assert lengths.get_title() == "Lengths"
 
 

@@ -14,6 +14,7 @@ from bert_keras.checkpoints import conversion, run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.inference import finetuned
+from bert_keras.kinds import vectors
 from bert_keras.kinds.vectors import EmbeddedText
 from bert_keras.labelled import answers
 from bert_keras.report import task_summaries
@@ -176,7 +177,7 @@ def test_plain_text_and_numbers_are_learnt(init, pairs, tmp_path):
     )
     assert results["eval"]["spearman"] > 0.75
     assert "accuracy" not in results["train"]
-    (section,) = task_summaries.read_sections(tmp_path / "numbers")
+    (section,) = task_summaries.read_sections(vectors.Embedding(), tmp_path / "numbers")
     assert "spearman correlation" in section.text
 
 
@@ -229,7 +230,7 @@ def test_what_is_refused_before_training(run, init, pairs, tmp_path):
 
 
 def test_the_page_shows_what_was_not_found(run):
-    found, missed = task_summaries.read_sections(run[0])
+    found, missed = task_summaries.read_sections(vectors.Embedding(), run[0])
     assert found.name == "search" and found.picture.startswith(b"\x89PNG")
     recall = 100 * run[1]["eval"]["recall_at_10"]
     assert f"it is among the ten nearest | {recall:.1f} %" in found.text

@@ -484,7 +484,9 @@ def test_exports_give_the_same_labels(labels_run, labelled_files, tmp_path):
 
 
 def test_the_report_has_scores_by_label(labels_run):
-    (by_label, mistakes) = task_summaries.read_sections(labels_run[0])
+    (by_label, mistakes) = task_summaries.read_sections(
+        registry.labelled("multi_label"), labels_run[0]
+    )
     assert by_label.name == "scores_by_label"
     for label in TELLING:
         assert label in by_label.text

@@ -192,7 +192,7 @@ def test_saved_records_are_read_back_and_fill_a_page(run, model):
     data = model.read(run.file("dev"), has_labels=True)
     computed = [*model.answer(data).records(threshold=model.threshold)]
     assert_alike(records, computed)
-    sections = task_summaries.read_sections(run.path)
+    sections = task_summaries.read_sections(run.kind, run.path)
     assert sections and all(part.title for part in sections)
     assert all(part.text or part.picture is not None for part in sections)
     assert run.kind.sign(run.results["eval"], [r.model_dump() for r in records]) in (
