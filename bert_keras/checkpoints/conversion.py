@@ -122,6 +122,7 @@ def hub_name(path: Path) -> str | None:
         return None
     if re.fullmatch("bert-(base|large)-(un)?cased|bert-base-multilingual-cased", name):
         return f"google-bert/{name}"
+    # A path in a folder that exists is a local one, mistyped or not made yet.
     is_name = re.fullmatch(r"[\w-]+/[\w.-]+", name) and not path.parent.exists()
     return name if is_name else None
 
@@ -188,6 +189,7 @@ def convert(
         result = FORMATS[to].read(temporary)
         results = run_directory.read_results(temporary) or {}
         made_new = _check_weights(target, result, left_out)
+        # A run's reader leaves out what its writer initialized; its results name it.
         made_new += tuple(results.get("made_new", ()))
         settings = source.settings
         if to == "native" != source_format:
@@ -203,6 +205,8 @@ def convert(
             logger.warning("%s: %s", to, loss)
         # 3. Compare the outputs.
         difference = _largest_difference(source, result, kept_ids)
+        # Equal weights give other outputs if the format has lost a setting, such as the
+        # number of attention heads.
         if has_same_outputs and difference > TOLERANCE:
             raise RuntimeError(
                 f"outputs of the result differ by {difference:.3g}: nothing was kept"
@@ -358,6 +362,7 @@ def _largest_difference(
     mask[1, length - length // 4 :] = 0
     segments[:, length // 2 :] = min(1, bert_config.type_vocab_size - 1)
     batch = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+    # The network of `choice` takes `(2, 1, length)`: a text with a single ending.
     if result.task.kind == "choice":
         batch = {name: array[:, None] for name, array in batch.items()}
     else:
@@ -365,6 +370,7 @@ def _largest_difference(
 
     # 2. The outputs of both.
     def outputs(checkpoint: weights.Checkpoint) -> dict[str, np.ndarray]:
+        # One seed: weights that both lack are initialized alike and make no difference.
         network = registry.build_network(
             checkpoint.bert_config, result.task, seed=native.SEED
         )
@@ -377,6 +383,7 @@ def _largest_difference(
     ours = outputs(result)
     batch["input_ids"] = kept_ids[batch["input_ids"]].astype("int32")
     theirs = outputs(source)
+    # `(2, 2, vocab_size)`: only columns of pieces that were kept have a counterpart.
     if "masked_lm_logits" in theirs:
         theirs["masked_lm_logits"] = theirs["masked_lm_logits"][..., kept_ids]
     return float(np.max([np.abs(ours[name] - theirs[name]).max() for name in theirs]))

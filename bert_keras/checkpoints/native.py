@@ -50,6 +50,8 @@ def read(path: Path) -> weights.Checkpoint:
         untrained += ("encoder/pooler/", "next_sentence_head/")
     if is_state:
         file, _ = training_state.open_state(path)
+        # Frozen weights are under `non_trainable/`, the others under `weights/`: see
+        # `training_state.named_variables`.
         pattern = re.compile(r"(?:non_)?(?:trainable|weights)/bert_pretrainer/(.+)")
         matches = [match for match in map(pattern.fullmatch, file.layouts) if match]
         arrays = weights.with_parts_apart(
@@ -90,6 +92,7 @@ def read_finished_run(directory: str | Path, **expected: Any) -> run_directory.R
 
 
 def _checkpoints_of(run: run_directory.Run) -> training_state.CheckpointDirectory:
+    # Not the chief: the directory is only read, and a run may be writing into it.
     return training_state.CheckpointDirectory(
         run.directory / run_directory.CHECKPOINTS_NAME, keep=1, is_chief=False
     )
@@ -122,6 +125,7 @@ def _open_weights(
 def load_weights(run: run_directory.Run, network: keras.Model) -> None:
     """Assigns the weights of a finished run to a network of its task."""
     weights.assign(network, _open_weights(run))
+    # Those of the network: an array of the file would be read and hashed again.
     arrays = ((w.path, keras.ops.convert_to_numpy(w)) for w in network.weights)
     weights.check_finite(arrays, path=run.directory / run_directory.WEIGHTS_NAME)
 
@@ -135,11 +139,13 @@ def _next_sentence_was_trained(
         return True
     settings = run_directory.read_settings(run.directory, pretraining.PretrainingConfig)
     if settings is None or not settings.next_sentence:
+        # A converted run has no settings; `made_new` has a head that its source lacked.
         return settings is None
     if evaluation := results.get("eval"):
         return "next_sentence_loss" in evaluation
     is_state = training_state.is_state(path)
     states = [path] if is_state else _checkpoints_of(run).paths()
+    # Examples without next sentences freeze the head, see `BertPretrainer.build`.
     frozen = "non_trainable/bert_pretrainer/next_sentence_head/"
     names = training_state.open_state(states[-1])[0].layouts if states else ()
     return not any(name.startswith(frozen) for name in names)

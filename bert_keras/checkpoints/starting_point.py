@@ -84,6 +84,7 @@ def digest(checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray]) -> 
         "do_lower_case": checkpoint.do_lower_case,
     }
     summary = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    # Formats list weights in different orders, and machines order bytes differently.
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name], "<f4")
         summary.update(f"{name} {array.shape}\n".encode())
@@ -171,5 +172,6 @@ def pretraining_start(
         path=path,
         arrays=collections.ChainMap(extended, arrays),
         vocab_size=num_rows,
+        # Of the weights before they are extended: a run compares its vocabulary, too.
         sha256=digest(checkpoint, arrays),
     )

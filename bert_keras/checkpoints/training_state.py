@@ -208,6 +208,7 @@ class CheckpointDirectory:
 
     def record_score(self, step: int, score: float) -> None:
         """Notes the evaluation loss of the last saved state, if `step` is its step."""
+        # A score serves to choose a checkpoint, and another step's state has none.
         if step != self.step:
             return
 
@@ -223,6 +224,7 @@ class CheckpointDirectory:
             self._write_soon(write_scores)
 
     def check(self) -> None:
+        # `result` raises here, in the thread of the training, what the writer raised.
         while self._unwritten and self._unwritten[0].done():
             self._unwritten.pop(0).result()
 
@@ -259,6 +261,7 @@ class CheckpointDirectory:
         if not self.is_chief:
             return self._path(step)
         facts = Facts(step=step, scores_since=self._scores_since, is_interim=is_interim)
+        # The training changes its variables while the writer works.
         values = variables if self.writer is None else copy_of(variables)
 
         def write() -> None:
@@ -278,6 +281,7 @@ class CheckpointDirectory:
                 )
             save_state(self._path(step), values, facts=facts)
             self._facts[step] = facts
+            # The write took its time, in which another process may have taken over.
             if self.owner is not None:
                 self.owner.check()
             self._delete_old(step)
@@ -365,6 +369,7 @@ class CheckpointDirectory:
 
     def _comparable(self, facts: Mapping[int, Facts]) -> dict[int, float]:
         """Returns scores by step, lowest first; of equal scores the earliest."""
+        # The boundary only moves forward, so the greatest one is the latest.
         since = max((fact.scores_since for fact in facts.values()), default=0)
         # A snapshot: the writer may be here while the run notes another score.
         scored = [

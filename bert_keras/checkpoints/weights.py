@@ -69,10 +69,13 @@ def rows(
     # 2. Those of all layers of the encoder, and how their arrays differ from ours.
     shapes = weight_shapes.all_shapes(bert_config, task)
     num_heads = bert_config.num_attention_heads
+    # With an axis for heads, kernels are `(hidden, num_heads, head_size)`, and that of
+    # attention's output `(num_heads, head_size, hidden)`.
     heads = (num_heads, bert_config.hidden_size // num_heads)
     table = []
     for ours, theirs in pairs.items():
         layer = ours.rpartition("/")[0]
+        # Embeddings are alike in all formats; a transpose leaves vectors as they are.
         is_transposed = kernels == "transposed" and layer in names
         for index in range(bert_config.num_hidden_layers) if "{i}" in ours else (0,):
             name = ours.format(i=index)
@@ -240,6 +243,7 @@ def with_parts_apart(
     arrays = {}
     for name, value in weights:
         if FUSED in name:
+            # Kernels `(hidden, 3 * hidden)` and biases `(3 * hidden,)` alike.
             parts = np.split(value, len(APART), axis=-1)
             for part, array in zip(APART, parts, strict=True):
                 arrays[name.replace(FUSED, part)] = array
@@ -272,6 +276,7 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
 
 
 def _name(network: keras.Model, weight: keras.Variable) -> str:
+    # A path begins with the name of the network, which a checkpoint does not have.
     rest = weight.path.partition("/")[2]
     return f"encoder/{rest}" if isinstance(network, encoder.BertEncoder) else rest
 
@@ -279,6 +284,7 @@ def _name(network: keras.Model, weight: keras.Variable) -> str:
 def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
     """Looks for damage that shapes do not show. Reads every array once."""
     names = weight_shapes.all_shapes(checkpoint.bert_config)
+    # Several classes of Hugging Face have no pooler.
     needed = {n for n in names if n.startswith("encoder/") and "/pooler/" not in n}
     if missing := sorted(needed - checkpoint.arrays.keys()):
         raise InputError(

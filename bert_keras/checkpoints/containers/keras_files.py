@@ -34,6 +34,7 @@ class WeightsFile:
             items = {name: self._file[name] for name in links}
             datasets = {k: v for k, v in items.items() if isinstance(v, h5py.Dataset)}
             for name, dataset in datasets.items():
+                # Compressed data may need more memory than the file has bytes.
                 if dataset.is_virtual or dataset.external or dataset.chunks:
                     raise InputError(
                         f"{path}: {name} is compressed, or kept in another file: "

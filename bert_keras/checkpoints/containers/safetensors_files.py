@@ -234,6 +234,8 @@ def write(
     power failure."""
     hashes = {}
     if has_hashes:
+        # Zeros of a hash's length hold its place: the header, which comes first, does
+        # not grow when the hashes are known.
         hashes = {_TENSOR_HASH.format(name): _NO_HASH for name in layouts}
         hashes[_HEADER_HASH] = _NO_HASH
     # PyTorch's reader and others require the format.

@@ -179,6 +179,7 @@ def names_at(path: Path) -> frozenset[str] | None:
         try:
             prefix = find_prefix(path)
         except InputError:
+            # Of several checkpoints any tells the format; `read` then asks for one.
             prefix = next(iter(_prefixes(path)), None)
         if prefix is None:
             return None

@@ -49,6 +49,8 @@ _KINDS: dict[str, tasks.TaskKind] = {
 
 def _rows(bert_config: architecture.BertConfig, task: tasks.Task) -> list[weights.Row]:
     heads = registry.find(task.kind).names.heads.get("google", {})
+    # The last layer of the scripts is two variables whose names begin alike:
+    # `output_weights`, `(num_labels, hidden_size)`, and `output_bias`.
     outputs = {ours: name for ours, name in heads.items() if "classifier" in ours}
     others = {ours: name for ours, name in heads.items() if ours not in outputs}
     rows = weights.rows({**ENCODER, **others}, weights.VARIABLES, bert_config, task)
@@ -60,6 +62,7 @@ def _rows(bert_config: architecture.BertConfig, task: tasks.Task) -> list[weight
 
 def recognizes(path: Path) -> bool:
     names = tensor_bundle.names_at(path)
+    # An unreadable index counts, so that `read` says what is wrong with it.
     return names is not None and (not names or _WORD_EMBEDDINGS in names)
 
 

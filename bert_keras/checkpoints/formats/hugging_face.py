@@ -77,6 +77,8 @@ _ENCODER = {
 MODULES_NAME = "modules.json"
 """File of sentence-transformers, next to the rest."""
 
+# The masked LM's output matrix is the table of word embeddings, which some files hold
+# under both names.
 _DECODER = "cls.predictions.decoder.weight"
 
 

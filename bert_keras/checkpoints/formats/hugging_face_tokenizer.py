@@ -99,6 +99,7 @@ def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
     normalizer, pre_tokenizer, model = (
         _part(values, key) for key in ("normalizer", "pre_tokenizer", "model")
     )
+    # The normalizer that `describe` writes is a sequence of two, theirs is one.
     is_ours = next((x for x in (True, False) if normalizer == _normalizer(x)), None)
     kind = "BertNormalizer" if is_ours is not None else normalizer.get("type")
     requirements = {

@@ -174,6 +174,7 @@ def _read_bert_config(path: Path) -> architecture.BertConfig:
             f"{path}: a BertBackbone with {unknown[0]!r}, which is not known here and "
             "may change what it computes"
         )
+    # Defaults of `BertBackbone`: its configuration need not hold them.
     defaults = {"dropout": 0.1, "max_sequence_length": 512, "num_segments": 2}
     values = {**defaults, **values}
     if missing := [key for key in _KEYS if key not in values]:
@@ -246,6 +247,7 @@ def _read_task(directory: Path) -> tuple[tasks.Task, int | None]:
         raise InputError(
             f"{path}: expected a number of classes, `num_classes`, found {number!r}"
         )
+    # A softmax over one class is always 1, so such a head is of no kind.
     kinds: dict[str, tasks.TaskKind | None] = {
         "linear": "classification" if number > 1 else "regression",
         "softmax": "classification" if number > 1 else None,
@@ -284,6 +286,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     bert_config = checkpoint.bert_config
     # 1. The weights of the backbone.
     size, scale = bert_config.hidden_size, bert_config.initializer_range
+    # A layer takes its seed and deviation from its owner, which is never built here.
     owner = layers.Part(initializer_range=scale, seed=native.SEED, dtype="float32")
     pooler = layers.Dense(owner, size, size, "pooler")
     pooler.build()
@@ -402,6 +405,7 @@ def _serialized(
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    # A configuration has a few kilobytes, and `recognizes` parses any file of the name.
     largest = 1 << 20
     if path.is_file() and files.size(path) > largest:
         raise InputError(f"{path}: expected JSON: more than {largest} bytes")

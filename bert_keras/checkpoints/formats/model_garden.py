@@ -179,6 +179,7 @@ def _find_parts(
             continue
         parts["classifier"] = classifier
         pooler = model.find("classifier/dense")
+        # A `BertClassifier` computes with the pooler of its head, not the encoder's.
         if head.startswith("classifier/") and pooler is not tensor_bundle.NOTHING:
             parts["pooler"] = pooler
         return kind, tensor_bundle.Node(parts)
@@ -194,6 +195,7 @@ def _encoder_of_2020(nodes: list[tensor_bundle.Node]) -> tensor_bundle.Node | No
     encoder = next((n for n in nodes if n.find(first_query).key), None)
     if encoder is None:
         return None
+    # Numbers 0 to 3 are the embeddings and their norm; the pooler follows the layers.
     layers: dict[str, tensor_bundle.Node] = {}
     while (layer := encoder.find(name.format(len(layers) + 4))).find(_QUERY).key:
         if "_attention_output_dense" in layer.children:
@@ -343,6 +345,7 @@ def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkp
     if "next_sentence" in parts:
         head = _object({"out_proj": parts["next_sentence"], **pooler})
         model["classification_heads"] = [head]
+        # As in `BertPretrainerV2.checkpoint_items`: the head's name, a dot, the layer's.
         if pooler:
             root["next_sentence.pooler_dense"] = head.dense
     if model:

@@ -126,6 +126,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     # Their tokenizer lower-cases as its own file says; this key does it once more.
     inputs = {"max_seq_length": length, "do_lower_case": False}
     pooling = {"word_embedding_dimension": checkpoint.bert_config.hidden_size}
+    # All are written: a `pooling_mode_mean_tokens` that is missing counts as true.
     for name in (*_MODES, "max_tokens", "mean_sqrt_len_tokens"):
         pooling[f"pooling_mode_{name}"] = _MODES.get(name) == task.pooling
     folders = {"Transformer": "", "Pooling": "1_Pooling"}
