@@ -297,6 +297,7 @@ def _by_destination(local: pathlib.Path, directory: Path) -> dict[str, pathlib.P
     """Returns all files in a local directory, in the order in which they were written,
     by their paths in another directory."""
     items = [item for item in local.rglob("*") if item.is_file()]
+    # A file that marks its directory as whole is written last, so it is sent last.
     items.sort(key=lambda item: (item.stat().st_mtime_ns, item))
     return {join(directory, item.relative_to(local).as_posix()): item for item in items}
 
@@ -380,6 +381,7 @@ def new_directory(
             with open(item, "rb") as file:
                 os.fsync(file.fileno())
         if replaces_earlier and directory.exists():
+            # A directory with content cannot be replaced by renaming.
             os.rename(directory, earlier)
         os.rename(temporary, directory)
         shutil.rmtree(earlier, ignore_errors=True)

@@ -45,6 +45,7 @@ _MAIL = rb"From \S+ +(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) |(?:" + _MAIL_HEADER + rb")
 _UNPACK = "unpack it first"
 _FORMATS: list[tuple[Any, ...]] = [
     # A pattern that begins the file, after a byte order mark and blanks, and a format.
+    # The first match counts: a MediaWiki dump and some HTML pages are XML, too.
     (rb"\{\s*\n", "JSON over several lines", _ONE_A_LINE.format(".")),
     (rb"\{\s*\"", "JSON lines", "give it to --jsonl", "jsonl"),
     (rb"\[\s*\{", "a JSON array", _ONE_A_LINE.format("'.[]'")),

@@ -145,6 +145,7 @@ def claim_output_directory(
             `None`: both values are shown.
     """
     marker = files.join(directory, INPUTS_NAME)
+    # As they come back from a file: tuples are lists.
     requested = compared(json.loads(json.dumps(settings)))
     is_finished = files.exists(files.join(directory, MANIFEST_NAME))
     if is_finished:

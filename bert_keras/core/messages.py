@@ -27,6 +27,7 @@ def configure(*, quiet: bool = False, as_json: bool = False) -> None:
     logger = logging.getLogger(PACKAGE)
     logger.setLevel(logging.WARNING if quiet else logging.INFO)
     logger.handlers = []
+    # The root's handler would write each message a second time, as text.
     logger.propagate = not as_json
     if as_json:
         handler = logging.StreamHandler(sys.stderr)

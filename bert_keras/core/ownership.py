@@ -78,6 +78,7 @@ class Owner:
         # On a store, the first heartbeat of `check` takes it.
         if not self._is_remote:
             self._write()
+            # Of two processes the last to write stays; `check` tells the other.
             if not is_locked:
                 time.sleep(_SETTLING_SECONDS)
         self.check()
@@ -96,6 +97,7 @@ class Owner:
             files.delete(self._path)
 
     def _renew(self) -> None:
+        # The thread of the heartbeat and those that write may be here at once.
         with self._one_at_a_time:
             if self._successor is not None:
                 return
@@ -105,6 +107,7 @@ class Owner:
                     self._tag = stores.write_if_unchanged(self._path, line, tag)
                     return
                 except OSError as error:
+                    # Without a tag there was no owner file: the bucket is missing.
                     is_missing = isinstance(error, FileNotFoundError) and tag
                     if not is_missing and not isinstance(error, FileExistsError):
                         raise not_writable(self._output, error) from None
@@ -212,6 +215,7 @@ def _place_of_pids() -> dict[str, str]:
         with open("/proc/sys/kernel/random/boot_id") as file:
             place["boot"] = file.read().strip()
         place["pid_namespace"] = os.readlink("/proc/self/ns/pid")
+    # An unknown place equals no other place, so the heartbeat decides.
     return {name: value or uuid.uuid4().hex for name, value in place.items()}
 
 
@@ -263,6 +267,7 @@ def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
             owner.check()
         finally:
             stopped.set()
+            # Not without a limit: a disk that does not answer may hold the thread.
             heart.join(HEARTBEAT_SECONDS)
             owner.release()
     finally:

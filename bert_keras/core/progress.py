@@ -26,6 +26,7 @@ class Rate:
 
     def note(self, seconds: float, done: int) -> None:
         self._notes.append((seconds, done))
+        # One note from before the minute stays: the rate is measured from there.
         while len(self._notes) > 2 and self._notes[1][0] <= seconds - 60.0:
             self._notes.popleft()
 

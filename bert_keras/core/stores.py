@@ -84,6 +84,8 @@ def _client(scheme: str, bucket: str, process_id: int) -> Any:
     del process_id  # a forked process needs connections of its own
     options: dict[str, Any] = {}
     if scheme == "gs" and (address := os.environ.get("STORAGE_EMULATOR_HOST")):
+        # obstore takes the address of a stand-in from a key like this one, and asks no
+        # server for a token.
         url = address if "://" in address else f"http://{address}"
         key = {"gcs_base_url": url.rstrip("/"), "disable_oauth": True}
         key |= dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
@@ -114,6 +116,7 @@ def all_answer(*, seconds: float) -> bool:
 
     def ask(client: Any) -> None:
         try:
+            # That there is no such object is an answer, too.
             obstore.head(client, "bert-keras-asks-for-an-answer")
         except (exceptions.BaseError, OSError) as error:
             if is_transient(error):
@@ -343,6 +346,7 @@ def below(directory: str) -> list[str]:
     bucket = "/".join(directory.split("/")[:3])
 
     def list_all(client: Any, key: str) -> list[str]:
+        # A prefix of obstore is a whole directory: `runs/one` is none of `runs/one_b`.
         batches = obstore.list(client, key or None)
         return [f"{bucket}/{item['path']}" for batch in batches for item in batch]
 
@@ -374,6 +378,7 @@ def match(pattern: str) -> list[str]:
     fixed = next((n for n, part in enumerate(parts) if re.search(r"[*?[]", part)), None)
     if fixed is None:
         return [pattern] if exists(pattern) else []
+    # Part by part, because the `*` of `fnmatch` would match slashes, too.
     return sorted(
         path
         for path in below("/".join(parts[:fixed]))

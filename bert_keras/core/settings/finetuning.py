@@ -296,6 +296,7 @@ class FinetuningConfig(StrictModel):
         lengths = self.lengths
         if lengths is None:
             is_fixed = on_tpu or (self.jit_compile and self.length_multiple == 1)
+            # run_classifier.py has 128 as its default, run_squad.py 384.
             lengths = (64, 128, 384) if is_fixed else ()
         shorter = tuple(n for n in lengths if n < self.max_seq_length)
         return (*shorter, self.max_seq_length) if lengths else ()

@@ -162,6 +162,7 @@ class PretrainingConfig(StrictModel):
                 f"{num_directories} directories of examples, but `phases` has "
                 f"{len(phases)}: give one for each phase, or a single one"
             )
+        # Sums are rounded, not shares, so that the phases leave out no step.
         shares = itertools.accumulate((p.fraction for p in phases), initial=0.0)
         limits = [round(share * self.num_train_steps) for share in shares]
         return list(zip(phases, limits, limits[1:], strict=False))
