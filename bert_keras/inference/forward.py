@@ -98,6 +98,7 @@ class BatchPredictor:
 
     def _run(self, batch: Mapping[str, np.ndarray]) -> np.ndarray:
         """Returns the outputs of a batch with equally many rows for each replica."""
+        # `(num_replicas, rows, ...)`: each replica takes its part by its number.
         features = {
             name: tf.constant(np.reshape(v, (self._num_replicas, -1, *v.shape[1:])))
             for name, v in batch.items()
@@ -150,6 +151,7 @@ def predictor_for(network: keras.Model, **options: Any) -> BatchPredictor:
         for name in ("logits", "embedding"):
             if name in outputs:
                 return outputs[name]
+        # `(rows, length, 2)`: each token has an answer of two numbers.
         return tf.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
 
     return BatchPredictor(compute, **options)

@@ -82,6 +82,7 @@ class LoadedModel:
             )
         check_choice("`long_texts`", long_texts, ("cut", "head_tail"))
         texts = _listed(texts)
+        # Any kind of texts has the same rows; a regression needs no names of labels.
         task = tasks.Task(kind="regression", has_text_pair=_are_pairs(texts))
         rows = registry.labelled(task.kind).from_python(texts, task).rows
         inputs = tokenized.tokenize(
@@ -145,6 +146,7 @@ def load(
     Garden.
     """
     local, is_tuned_run = files.path(path), False
+    # A file is a checkpoint of a pre-training, which `conversion.read` opens.
     if conversion.recognize(local) == "native" and not local.is_file():
         task = run_directory.read_task(local, verb="finetune")
         is_tuned_run = task.kind in registry.LABELLED
