@@ -79,6 +79,7 @@ def _macro_f1(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.n
 
 
 def _matthews(right: np.ndarray, true: np.ndarray, answered: np.ndarray) -> np.ndarray:
+    # For any number of classes (Gorodkin, 2004), as scikit-learn computes it.
     total = true.sum(axis=-1)
     between = right.sum(axis=-1) * total - (true * answered).sum(axis=-1)
     one, other = (total**2 - (n**2).sum(axis=-1) for n in (true, answered))

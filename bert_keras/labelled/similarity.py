@@ -9,6 +9,7 @@ from bert_keras.labelled import logit_scores
 RANK = 10
 """`recall_at_10`: a text is found if it is among as many."""
 
+# Rows of cosines in memory at once, `(_CHUNK, num_candidates)`.
 _CHUNK = 1024
 _TINY = 1e-12
 
@@ -59,6 +60,7 @@ def search(
     for begin in range(0, len(first), _CHUNK):
         found = queries[begin : begin + _CHUNK] @ candidates
         chunk = np.arange(begin, begin + len(found))
+        # Copied before the right texts, of which this is one, are struck out.
         own = found[chunk - begin, places[chunk]]
         found[first_ids[chunk, None] == candidate_ids] = -np.inf
         for row, query in enumerate(first_ids[chunk].tolist()):

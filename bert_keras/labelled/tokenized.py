@@ -55,6 +55,7 @@ class TokenizedTexts:
         return {
             "input_ids": np.where(mask, self.input_ids[tokens], 0),
             "input_mask": mask.astype(np.int32),
+            # One byte each; the int32 zero makes them int32.
             "segment_ids": np.where(mask, self.segment_ids[tokens], np.int32(0)),
         }
 
@@ -216,6 +217,7 @@ class WindowedInputs(dataset.Inputs):
     def pool(self, outputs: np.ndarray, how: tasks.LongTexts) -> np.ndarray:
         """Pools outputs of windows to outputs of texts, `(num_texts, width)`: the mean
         or, for each label, the greatest."""
+        # `reduceat` would give a text without windows the numbers of the next text.
         firsts = np.cumsum(self.counts) - self.counts
         if how == "windows_max":
             return np.maximum.reduceat(outputs, firsts)
