@@ -345,7 +345,7 @@ def _compose(heads: Mapping[str, str], parts: dict[str, Any]) -> tf.train.Checkp
     if "next_sentence" in parts:
         head = _object({"out_proj": parts["next_sentence"], **pooler})
         model["classification_heads"] = [head]
-        # As in `BertPretrainerV2.checkpoint_items`: the head's name, a dot, the layer's.
+        # Named as in `BertPretrainerV2.checkpoint_items`: head, a dot, its layer.
         if pooler:
             root["next_sentence.pooler_dense"] = head.dense
     if model:
