@@ -258,8 +258,8 @@ def readable_text(pieces: Sequence[str], replaced: Mapping[int, str]) -> str:
     prefix = tokenization.CONTINUATION_PREFIX
     text = ""
     # A segment may begin within a word: its first piece keeps the prefix.
-    starts = (None, features.CLS_TOKEN, features.SEP_TOKEN)
-    for position, (before, piece) in enumerate(itertools.pairwise((None, *pieces))):
+    starts = ("", features.CLS_TOKEN, features.SEP_TOKEN)
+    for position, (before, piece) in enumerate(itertools.pairwise(("", *pieces))):
         shown = piece
         if piece.startswith(prefix) and before not in starts:
             shown = piece.removeprefix(prefix)
