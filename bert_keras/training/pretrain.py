@@ -139,12 +139,12 @@ class PretrainingJob(run.Job):
     def prepare(self) -> None:
         init, strategy = self._init, self.engine.strategy
         # 1. The settings, with `auto` precision and the sizes of `--init` filled in.
-        settings = self._settings
+        settings, checkpoint = self._settings, None
         changes: dict[str, Any] = {
             "precision": precision.resolve(settings.precision, strategy)
         }
-        checkpoint = None if init is None else init.read(init.path)
         if init is not None:
+            checkpoint = init.read(init.path)
             changes["model"] = starting_point.model_config(
                 settings.model, checkpoint, path=init.path
             )
@@ -273,6 +273,8 @@ class PretrainingJob(run.Job):
     def _build_learner(self, phase: phases.Phase) -> learner.Learner:
         settings, strategy = self._settings, self.engine.strategy
         keras.utils.set_random_seed(settings.seed)
+        # Integers become int32 in the model.
+        types = {"int64": tf.int32, "float32": tf.float32}
         return learner.build_learner(
             lambda: pretrainer.BertPretrainer(
                 self.run.bert_config,
@@ -284,10 +286,7 @@ class PretrainingJob(run.Job):
                 name="bert_pretrainer",
             ),
             {
-                feature.name: tf.zeros(
-                    [1, feature.length],
-                    tf.int32 if feature.dtype == "int64" else tf.float32,
-                )
+                feature.name: tf.zeros([1, feature.length], types[feature.dtype])
                 for feature in features.batch_features(phase.examples)
             },
             optimizer=lambda: optimization.build_optimizer(
