@@ -36,6 +36,7 @@ def tokenize_documents(
     """Yields documents of `corpus` as ids; leaves out sentences without a token."""
     for batch in _batches_of_texts(documents):
         texts = [sentences for _, sentences in batch]
+        # `ids`: (tokens,) of the batch; `sizes`: (sentences,), the tokens of each.
         ids, sizes = tokenizer.encode([*itertools.chain.from_iterable(texts)])
         is_unknown = ids == tokenizer.tokenizer.vocabulary.unk_id
         counts["documents"] += len(batch)
@@ -74,6 +75,7 @@ def _batches_of_texts(
 
 def pack(document: instances.Document) -> bytes:
     token_ids = bytes(document.token_ids)
+    # JSON escapes line ends in ids: the first one of all ends the head.
     head = json.dumps([document.id, document.source, len(token_ids)])
     return b"".join((head.encode(), b"\n", token_ids, bytes(document.sentence_ends)))
 
@@ -155,6 +157,7 @@ def _batches(
         row_of = packing.plan_rows(lengths, num_masked, config)
         by_row = np.argsort(row_of, kind="stable")
         window, row_of = window[by_row], row_of[by_row]
+        # The first row of each batch, then one beyond all rows, whose cut is the end.
         limits = range(0, int(row_of[-1]) + 1 + num_rows, num_rows)
         cuts = np.searchsorted(row_of, limits)
         for row, (start, end) in zip(limits, itertools.pairwise(cuts), strict=False):
@@ -191,6 +194,8 @@ def make_batch(
     # Offsets in `tokens` of column 0, if the segment began there.
     a_origins, b_origins = spans.a_starts - 1, spans.b_starts - first_lengths
     origins = np.where(is_first, a_origins[:, np.newaxis], b_origins[:, np.newaxis])
+    # One gather for all rows. Columns of special tokens and padding get any token, or
+    # are clipped at the ends; they are overwritten below.
     true_ids = tokens.take(origins + columns, mode="clip").astype(np.int32)
     rows = np.arange(len(lengths))
     true_ids[:, 0] = vocabulary.cls_id
@@ -228,6 +233,7 @@ def encode_batch(
         values = packing.join_rows(values, row_of, config)
         labels = values["next_sentence_labels"]
         lengths["next_sentence_labels"] = (labels >= 0).sum(axis=1)
+        # Empty slots have -1; they come last, and the lengths leave them out.
         values["next_sentence_labels"] = np.maximum(labels, 0)
     if not batch.masked:
         is_token = values["input_mask" if row_of is None else "instance_ids"] > 0

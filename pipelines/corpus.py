@@ -113,6 +113,7 @@ def build_corpus(
     )
     # 2. The output directory, unless the same command has finished it.
     settings = {
+        # By name and size, not by directory: the files may be moved between two runs.
         "inputs": sorted([i.kind, files.name_of(i.path), i.num_bytes] for i in inputs),
         "num_shards": job.num_shards,
         **config.model_dump(mode="json"),
@@ -149,11 +150,13 @@ def build_corpus(
     )
     # 4. The rejects, which may be too many; last, the manifest.
     counters = _name_largest(steps.sum_counters(results))
+    # Sorted, since an engine returns its results in any order.
     rejects = sorted(
         source.Reject(*reject) for r in results for reject in r.get("rejects", ())
     )
     lines = [json.dumps(one._asdict(), ensure_ascii=False) + "\n" for one in rejects]
     rejects_path = files.join(output_dir, REJECTS_NAME)
+    # Before the check: its error sends people to this file.
     files.write_atomically(rejects_path, "".join(lines).encode())
     shared_ids = [key for r in results for key in r.get("shared_ids", ())]
     _check(counters, rejects, shared_ids, job, max_bad_fraction)
@@ -333,6 +336,8 @@ class _Read(steps.Step):
             if config.deduplicate_paragraphs:
                 # Versions are told apart by a hash, in place of their text.
                 digest = hashlib.blake2b(record.line, digest_size=16).digest()
+                # Compressed like a text: `document_records.newest` unpacks lines of
+                # equal rank.
                 version = record._replace(line=zlib.compress(digest))
                 yield steps.Send(_VERSIONS, bucket, document_records.pack(version))
         yield steps.counted(counts, rejects=rejects)

@@ -78,6 +78,8 @@ def make_command(
         )
     values = {
         "runner": "DataflowRunner",
+        # These and [4:6] below are all but the machine type, which depends on the verb,
+        # and the image, which comes with another option.
         **{name: settings[name] for name in SETTINGS[:3]},
         "job_name": job_name(verb, verb_arguments),
         "machine_type": settings["machine_type"] or MACHINE_TYPES[verb],
@@ -90,6 +92,7 @@ def make_command(
     if wheel:
         options += ["--extra_package", wheel]
     options += beam_arguments
+    # Only for its errors, before anything is started.
     runner_options.parse(options)
     return ["bert-keras", verb, *verb_arguments, "--", *options]
 

@@ -83,8 +83,10 @@ def find(blocks: Iterable[bytes]) -> tuple[np.ndarray, np.ndarray]:
     documents keep for others.
     """
     rows = _unpack(blocks)
+    # By the first column, then the second: `lexsort` takes its last key first.
     rows = rows[np.lexsort((rows[:, 1], rows[:, 0]))]
     is_new = np.append(True, (rows[1:] != rows[:-1]).any(axis=1))
+    # Of no rows, `is_new` still has one element.
     rows = rows[is_new[: len(rows)]]
     # Sorted by paragraph, then document: the first document of a run keeps it.
     is_marked = rows[1:, 0] == rows[:-1, 0]

@@ -115,6 +115,7 @@ def build_examples(
         return manifest.read_manifest(output_dir, kind="examples")
     # 2. The shards, where no document is alone among those of other sources.
     job = _place_rare(job, corpus_dir, corpus)
+    # Workers read this copy: the file given may be on this machine alone.
     vocabulary.save(job.vocab_path)
     results = engine.run(
         steps.Job(
@@ -191,6 +192,7 @@ def _place_rare(
     for source, num_sentences in sizes.items():
         ids = []
         for key, number in num_sentences.items():
+            # Two for each shard, on average: a random B of one comes from the other.
             parts = min(number // SENTENCES_PER_PART, 2 * job.num_shards)
             if len(num_sentences) < FEW and parts > 1:
                 num_parts[key] = parts

@@ -176,9 +176,11 @@ class Overlap:
     """
 
     def __init__(self, lines: Iterable[str]):
+        # The 0 is there because `take` in `find` fails on an empty array.
         heads, digests, lengths = array.array("q", [0]), array.array("Q"), set()
         for line in lines:
             words = line.split(" ")
+            # Python's `hash` differs between processes: each builds heads of its own.
             heads.append(hash(tuple(words[:MIN_WORDS])))
             digests.append(_digest(line))
             lengths.add(len(words))

@@ -86,6 +86,8 @@ def document_hash(document_id: str) -> int:
 
 def bucket_of(document_id: str, num_buckets: int) -> int:
     """Returns the bucket of a document: buckets are equal ranges of its hash."""
+    # Not the remainder: `duplicates.partition` sends marks to the bucket of their
+    # document by this product.
     return document_hash(document_id) * num_buckets >> 64
 
 
@@ -143,6 +145,7 @@ def join_lone(counts: Mapping[int, int]) -> dict[int, int]:
 
 
 def document_rng(seed: int, document_id: str, duplicate_index: int) -> random.Random:
+    # The id comes last, since it may contain colons: no two triples give one text.
     return _content_rng(f"{seed}:{duplicate_index}:{document_id}", person=b"document")
 
 
@@ -150,6 +153,8 @@ def shuffled(number: int, *, seed: int, bucket: int, purpose: int = 0) -> np.nda
     """Returns `0` to `number - 1` in a random order that depends on `purpose` too."""
     rng = _content_rng(f"{seed}:{bucket}", person=b"order")
     base = np.array([rng.getrandbits(64)], np.uint64)
+    # Sorted hashes stay the same in every version; `random.shuffle` and numpy's
+    # `Generator` do not promise that of theirs.
     hashes = seeded_hash.hash_places(base, np.arange(number), purpose=purpose)[0]
     return np.argsort(hashes, kind="stable")
 
@@ -227,6 +232,8 @@ def make_pairs(
     max_num_tokens = config.max_seq_length - 3  # [CLS] A [SEP] B [SEP]
     target_length = max_num_tokens
     short_prob = config.short_seq_prob
+    # Each draw moves the generator on: draws in another order, or one more of them,
+    # change all later examples of the document.
     if rng.random() < (0.1 if short_prob is None else short_prob):
         target_length = 2 + below(max_num_tokens - 1, rng)
     own = borders[index]
@@ -236,6 +243,7 @@ def make_pairs(
     num_other_sources = 0
     first = 0
     while first < len(own) - 1:
+        # 1. Whole sentences until they reach the target, cut into A and a rest.
         last = _chunk_end(own, first, target_length, at_least=num_needed)
         num_sentences = last - first
         if num_sentences < num_needed:
@@ -245,6 +253,7 @@ def make_pairs(
         if num_sentences > 2:
             split += below(num_sentences - 1, rng)
         a = (own[first], own[split])
+        # 2. B: sentences of a partner, or the rest. Only a rest that is B is used up.
         wants_random = num_sentences == 1 or rng.random() < 0.5
         is_random = wants_random and has_partners
         if is_random:
@@ -259,6 +268,7 @@ def make_pairs(
         else:
             b = (own[split], own[last])
             first = last
+        # 3. The pair, as offsets alone. Its last draw is the seed of its masks.
         if a[1] - a[0] + b[1] - b[0] > max_num_tokens:
             a, b = _truncate_pair(a, b, max_num_tokens, rng)
         pairs.append(Pair(*a, *b, int(is_random), rng.getrandbits(64)))
@@ -307,6 +317,7 @@ def unique_documents(documents: Iterable[Document]) -> list[Document]:
     by_id: dict[str, Document] = {}
     for document in documents:
         other = by_id.get(document.id)
+        # As lists: memoryviews have no order.
         if other is None or list(document.token_ids) < list(other.token_ids):
             by_id[document.id] = document
     return [by_id[document_id] for document_id in sorted(by_id)]
@@ -337,6 +348,7 @@ def make_pair_spans(
                 counts=counts,
             )
             fields.extend(itertools.chain.from_iterable(pairs))
+    # (6, pairs), contiguous by field; offsets are below 2**63, the same as int64.
     table = np.array(fields, np.uint64).reshape(-1, len(Pair._fields)).T.copy()
     spans = Spans._make([*table[:4].view(np.int64), table[4].astype(bool), table[5]])
     tokens = [np.asarray(document.token_ids, dtype) for document in documents]
@@ -414,6 +426,8 @@ def make_full_sentence_spans(
         rng = random.Random(draws[0][0] if draws else 0)
         packed = _pack_sentences(sentences, limit, config.short_seq_prob or 0.0, rng)
         spans = np.array(packed, np.int64).reshape(-1, 2)
+        # (instances,) the document of each, and (instances, 1) the first token's place
+        # in it.
         of = np.searchsorted(firsts, spans[:, 0], side="right") - 1
         places = spans[:, :1] - np.array(firsts, np.int64)[of, np.newaxis]
         seeds.append(seeded_hash.hash_places(bases[of], places, purpose=0)[:, 0])
@@ -438,6 +452,8 @@ def _pack_sentences(
     index = 0  # of the sentence in which the next span begins
     while index < len(sentences):
         start = sentences[index][0]
+        # A longer sentence gives spans of full length; the next span begins with its
+        # remainder.
         while ends[index] - start > limit:
             spans.append((start, start + limit))
             start += limit

@@ -78,7 +78,8 @@ def write_pairs(
             trained.extend(_number(text) for pair in pairs for text in pair)
             train.writelines(lines)
             counts[TRAIN_NAME] += len(lines)
-        # 2. Those of them that have no text of a pair to train on.
+        # 2. Those of them that have no text of a pair to train on. `trained` is sorted
+        # in place: the numpy array shares its memory.
         np.asarray(trained).sort()
         dev.write(_HEADER)
         candidates.seek(0)

@@ -56,6 +56,8 @@ def encode_examples(
     lengths = lengths or {}
     entries = []
     for name, values in sorted(features.items()):
+        # A `Feature` has a FloatList as field 2, an Int64List as 3; both are packed in
+        # field 1.
         if values.dtype.kind == "f":
             numbers = _all_kept(np.ascontiguousarray(values, "<f4").view(np.uint8))
             feature = _nested(_FIELD_2, _nested(_FIELD_1, [numbers]))
@@ -104,6 +106,7 @@ def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
         if place + 1 < width:
             numbers = numbers >> numbers.dtype.type(7)
             is_kept[:, :, place + 1] = numbers > 0
+            # The highest bit of a byte says that another one follows.
             data[:, :, place] |= is_kept[:, :, place + 1].view(np.uint8) << 7
     if lengths is not None:
         is_kept &= (np.arange(num_values) < lengths[:, np.newaxis])[:, :, np.newaxis]

@@ -174,6 +174,7 @@ class _Count(steps.Step):
                 words[word] += count
         parts: defaultdict[int, list[WordCount]] = defaultdict(list)
         for item in words.items():
+            # The same in every process, unlike `hash`: a word's counts have to meet.
             hashed = zlib.crc32(item[0].encode("utf-8", "surrogatepass"))
             parts[hashed % self._job.num_partitions].append(item)
         for number, part in parts.items():

@@ -31,6 +31,7 @@ RESERVED_TOKENS = (
     *features.SPECIAL_TOKENS[1:],
 )
 
+# The default of tensorflow-text's learner.
 _NUM_ITERATIONS = 4
 # A little more than the wanted size is near enough; the rarest pieces are cut.
 _SLACK = 0.02
@@ -116,6 +117,7 @@ class PieceLearner:
         # All proper endings of words that are frequent enough for any threshold. Most
         # are rare. By last letter, so that only those of one letter are in memory.
         self._endings: dict[str, int] = {}
+        # The lowest threshold of `find_pieces`: words come by falling count.
         least = max(2, words[-1][1])
         by_last: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
         for word, count in words:
@@ -161,6 +163,7 @@ class PieceLearner:
         """
         counts: defaultdict[str, int] = defaultdict(int)
         for word, count in self._words:
+            # A word that is a piece itself is never split, so its endings do not count.
             start = 0 if word not in whole else len(word)
             pieces = whole
             while start < len(word):
@@ -209,6 +212,8 @@ def find_pieces(
         # linearly with the logarithm of the threshold.
         target, most = num_pieces * (1 + _SLACK / 2), len(enough[1])
         span = math.log(most / max(len(short[1]), 1))
+        # Away from both ends: each step narrows the range by a tenth of its logarithm
+        # at least, however far the counts are from Zipf's law.
         share = min(max(math.log(most / target) / span, 0.1), 0.9)
         guess = round(enough[0] * (short[0] / enough[0]) ** share)
         threshold = min(max(guess, enough[0] + 1), short[0] - 1)

@@ -107,6 +107,8 @@ def _build(
         for name in step.writes:
             written[name].append(outputs[name])
         results.append(outputs.results)
+    # In the graph, as one element: Beam gives the driver no elements, and the driver
+    # may die before the job does.
     _ = (
         results
         | "Results" >> beam.Flatten(pipeline=pipeline)

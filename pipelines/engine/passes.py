@@ -137,6 +137,7 @@ def _pending_sizes(
     sizes = {number: item.num_bytes for number, item in enumerate(job.items)}
     if step.reads:
         spilled = [spills.spilled_bytes(p) for paths in inputs.values() for p in paths]
+        # (keys,) each: all shuffles that a step reads have the same keys.
         totals = functools.reduce(operator.add, spilled).tolist() if spilled else []
         sizes = {key: size for key, size in enumerate(totals) if size}
     for marker in _read_markers(directory):
@@ -210,6 +211,8 @@ def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
 
     `module`, which all passes import, is loaded once before they are forked.
     """
+    # Not `fork`: the thread of the progress line may hold a lock, which a fork would
+    # copy. Not `spawn`: each pass would import everything anew.
     context = multiprocessing.get_context("forkserver")
     # Only heeded by the first job of this process; later ones import it in each pass.
     context.set_forkserver_preload([__name__, module])
@@ -221,7 +224,8 @@ def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
             while waiting and len(running) < num_workers:
                 one = waiting.popleft()
                 attempts[one.units] += 1
-                # A pass that ends, in whatever way, closes its end of the pipe.
+                # A pass that ends, in whatever way, closes its end of the pipe. Our own
+                # copy of that end is closed below, or reading would never end.
                 receiver, sender = context.Pipe(duplex=False)
                 process = context.Process(target=_run_pass, args=(one, sender))
                 process.name, process.daemon = _PROCESS_NAME, True
@@ -279,6 +283,7 @@ def _run_pass(one: Pass, sender: connection.Connection) -> None:
 
 
 def _end_with_the_supervisor() -> None:
+    # A supervisor that is killed cannot stop its passes, so each watches for its end.
     if supervisor := multiprocessing.parent_process():
         connection.wait([supervisor.sentinel])
     os._exit(1)

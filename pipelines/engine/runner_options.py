@@ -59,6 +59,7 @@ def parse(
                 f"{runner} leave it out and give that runner's own options after `--`"
             )
         direct = options.view_as(pipeline_options.DirectOptions)
+        # As processes: threads would compute in turn, holding Python's lock.
         direct.direct_num_workers = num_workers
         direct.direct_running_mode = "multi_processing"
     if _is_dataflow(options):

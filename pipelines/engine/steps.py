@@ -80,6 +80,7 @@ class Heartbeat:
     worker.
     """
 
+    # Of the class, since each unpickled copy in a process adds to its one file.
     _totals: ClassVar[Counter[str]] = Counter()
     _written_at: ClassVar[dict[str, float]] = {}
 

@@ -44,6 +44,7 @@ class Counts:
     def add(self, batch: Mapping[str, np.ndarray]) -> None:
         is_token = batch["input_mask"] == 1
         is_hidden = batch["masked_lm_weights"] == 1
+        # (hidden tokens,) each, as are the positions, labels and shown ids.
         rows, slots = np.nonzero(is_hidden)
         positions = batch["masked_lm_positions"][rows, slots]
         labels = batch["masked_lm_ids"][rows, slots]

@@ -119,6 +119,7 @@ class Reader:
         while chunk := list(itertools.islice(messages, BATCH_SIZE)):
             arrays, places = self._load(chunk, path=path, start=start)
             if self.config.masking == "dynamic":
+                # As in training, each slot of a packed row has a number, used or not.
                 places += (first_record + start) * self.config.num_slots
                 seeds = seeded_hash.record_seeds(
                     self.config.random_seed, np.zeros_like(places), places

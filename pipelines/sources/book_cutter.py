@@ -110,6 +110,8 @@ class _Letters:
 
 
 def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
+    # Chunks overlap by a line on both sides, since a line of a mark may lie across
+    # them; `seen` keeps a mark from being found twice.
     overlap = _MAX_LINE_BYTES * text.width
     seen = 0
     for begin in range(0, num_bytes, _CHUNK_BYTES):
@@ -141,6 +143,8 @@ def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:
     outside = 0  # the byte after the last mark of an end
     is_open = False
     notice = 0
+    # A text is open from the mark of its start, or from a stretch longer than any
+    # header on, to the mark of its end, or the header of the next one.
     for mark in [*marks, _Mark("end of file", num_bytes, num_bytes)]:
         if mark.kind == "notice":
             notice = mark.start

@@ -26,6 +26,7 @@ _TAG = re.compile(b"</?page>")
 Cut = tuple[bytes, str | None]
 """A whole page and `None`, or a part of a page and its problem."""
 
+# `#REDIRECT` in the languages of many wikis: old dumps do not mark it by <redirect/>.
 _REDIRECT = re.compile(
     r"\s*#\s*(?:redirect|redirection|weiterleitung|doorverwijzing|redirección"
     r"|rinvia|redirecionamento|patrz|przekieruj|tam|omdirigering|пренасочване|виж"
@@ -265,6 +266,7 @@ def _check_encoding(start: bytes, path: str) -> None:
 def parse_page(xml: bytes, head: Head) -> Page | str:
     """Returns a page, or why it cannot be read."""
     try:
+        # Cut out of <mediawiki xmlns=...>, the tags of a page have no namespace here.
         page = ElementTree.fromstring(xml)
     except ElementTree.ParseError as error:
         if b"\0" in xml or xml.decode(errors="ignore").encode() != xml:
@@ -326,8 +328,11 @@ def _cut_pages(
             yield from cutter.feed(event)
             last_text = (last_text + event)[-_SEARCHED_END_BYTES:]
         elif event == 0:
+            # The text is read from its beginning, so the cutter's offsets are those of
+            # the root.
             cutter.skip = head.root
         elif cutter.stop is None and event >= stop:
+            # This stream is the next range's, and so are the pages that begin in it.
             cutter.stop = cutter.offset
         if cutter.is_finished and file.tell() >= stop:
             return
@@ -379,6 +384,8 @@ class PageCutter:
             if self.skip <= offset and (self.stop is None or offset < self.stop):
                 self._opened = tag.start()
         if self._opened is not None and len(buffer) - self._opened > _MAX_PAGE_BYTES:
+            # Enough for `read_pages` to find the title and id; the rest has no <page>
+            # and is skipped.
             yield self._take(self._opened + 4096), "longer than 64 MiB"
         # 2. Only the open page stays in memory, or what may be the start of a tag.
         keep = self._opened
@@ -397,6 +404,7 @@ class PageCutter:
             yield self._take(len(self._buffer)), reason
 
     def _take(self, end: int) -> bytes:
+        # A slice of the buffer itself would be a second copy of the page.
         page = bytes(memoryview(self._buffer)[self._opened : end])
         self._opened = None
         return page

@@ -47,6 +47,7 @@ def compression(file: BinaryIO) -> str | None:
 
 def has_streams(file: BinaryIO) -> bool:
     """Whether a bzip2 file holds several streams, the second in its first 32 MiB."""
+    # Past the beginning of the first stream's magic, which is thus not found.
     file.seek(1)
     return _find_stream(file, b"", 1, _SEARCHED_BYTES) is not None
 
@@ -88,6 +89,7 @@ def read_streams(
             decompressor = bz2.BZ2Decompressor()
             while not decompressor.eof:
                 try:
+                    # A chunk at a time: 113 bytes may become 100 MB, of zeros.
                     chunk = decompressor.decompress(data, CHUNK_BYTES)
                 except (OSError, ValueError) as error:
                     reason = f"{error}, in the stream at byte {begin:,}"
@@ -153,6 +155,7 @@ def check_end(file: BinaryIO, path: str) -> None:
     place, bit = max(
         (tail.rfind(magic.to_bytes(5, "big")), bit) for bit, magic in enumerate(magics)
     )
+    # Five bytes of magic, four of checksum, one more unless both end at a whole byte.
     rest = tail[place + 9 + (bit > 0) :]
     if place < 0 or b"BZh" in rest:
         raise InputError(

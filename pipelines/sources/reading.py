@@ -118,6 +118,7 @@ def read_range(part: source.Range, context: source.Context) -> source.Items:
 
     def reach(place: int) -> None:
         nonlocal consumed
+        # A reader passes its stop to end a document; the next range counts those bytes.
         before, consumed = consumed, max(consumed, min(place, part.stop))
         if consumed > before:
             context.advance(consumed - before)

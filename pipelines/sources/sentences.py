@@ -60,6 +60,7 @@ def read_blocks(
     is_before = start > 0  # The lines belong to the range before.
     for offset, line in text_lines.read_lines(file, path, start):
         while offset >= passed + PART_BYTES:
+            # No blank line since the multiple passed before: the document is cut there.
             if cut is not None:
                 if cut[0] and not is_before:
                     yield begin, lines[: cut[0]]

@@ -45,6 +45,7 @@ def is_fragment(paragraph: str) -> bool:
 def _blocks(text: str, counts: Counter[str]) -> list[str]:
     ended: list[str] = []
     lines: list[str] = []
+    # Whether only blank lines are between the last paragraph and this line.
     may_be_lead = False
     for line in text.split("\n"):
         has_formula = markup.FORMULA in line
@@ -124,6 +125,7 @@ def _drop_quotes(line: str) -> str:
     apostrophe = -1
     if num_italic % 2 and num_bold % 2:
         bold = [run.start() for run in runs if len(run[0]) == 3]
+        # MediaWiki takes the mark after a word of one letter, else after any word.
         elided = [at for at in bold if at > 1 and line[at - 2] == " " != line[at - 1]]
         elided += [at for at in bold if at > 0 and line[at - 1] != " "]
         apostrophe = next(iter(elided), -1)

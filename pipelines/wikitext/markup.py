@@ -94,6 +94,7 @@ def resolve(wikitext: str, counts: Counter[str]) -> str:
 
     A table or list leaves a line with a bar, and a formula a `FORMULA`.
     """
+    # A table begins after a line end, so the first line needs one, too.
     scan = _Scan("\n" + wikitext, counts)
     position = 0
     while token := _TOKEN.search(scan.text, position):
@@ -119,6 +120,8 @@ class _Scan:
     def __init__(self, text: str, counts: Counter[str]) -> None:
         self.text = text
         self.counts = counts
+        # An opening behind it is never closed. To search from each of many such
+        # openings would take quadratic time.
         self.last_comment_end = text.rfind("-->")
         self.kept: list[str] = []
         # Kind, place in `kept` and number of brackets of each, the innermost last.
@@ -145,6 +148,7 @@ class _Scan:
             while self._opened[-1][0] != "{{":
                 self._opened.pop()
             frame = self._opened[-1]
+            # Two braces are a template's, three a parameter's; more of them nest.
             used = min(frame[2], size, 3)
             frame[2] -= used
             size -= used
@@ -238,6 +242,7 @@ def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:
     return end
 
 
+# As entities, marks are text to all rules; `lines` decodes them in the end.
 _NOWIKI = {ord(mark): f"&#{ord(mark)};" for mark in "[]{}|*#;:='<>&-!_"}
 
 
