@@ -58,6 +58,7 @@ def examples() -> pipelines.ExamplesConfig:
 def choose(hours: float, teraflops: float, *, num_words: float | None) -> Choice:
     """Returns size, rate and steps for so many hours of devices that reach so many
     10^12 operations a second together."""
+    # 3,600 seconds an hour, 1,000 TFLOP a PFLOP.
     petaflop = 3.6 * hours * teraflops
     if not (hours > 0 and 0 < petaflop < 1e9):
         raise InputError(

@@ -214,6 +214,8 @@ def _lock(root: Path) -> str:
         status = os.stat(LOCK_FILE)
     except FileNotFoundError:
         return free
+    # A line of /proc/locks: `1: FLOCK  ADVISORY  WRITE 4242 08:01:131 0 EOF`, where
+    # process, device and inode come after WRITE.
     held = re.compile(rf"\S+ (\d+) [0-9a-f]+:[0-9a-f]+:{status.st_ino} ")
     locks = root / "proc/locks"
     if holder := held.search(locks.read_text() if locks.is_file() else ""):
@@ -355,6 +357,8 @@ def _rights(path: str) -> str:
 
 def _reading_of_tensorflow(path: str) -> str:
     """Lists the directory in a process that loads TensorFlow."""
+    # Not `tf.io.gfile.listdir`, which finds no directory where a store refuses to
+    # answer.
     program = (
         "from tensorflow.python.lib.io import _pywrap_file_io as io\n"
         "try: io.GetChildren(sys.argv[1])\n"

@@ -97,6 +97,7 @@ def plan_pretraining(
                 num_sequences=num_sequences,
                 num_tokens=num_sequences * length,
                 training_flops=(last - first) * step,
+                # The multiples of `every` after `first`, up to `last`.
                 evaluation_flops=(last // every - first // every) * evaluation,
             )
             stages.append(stage)
@@ -207,6 +208,7 @@ def facts(
             f"for each phase, got {len(sequences_per_second)}"
         )
     measured = zip(sequences_per_second, stages, strict=False)
+    # Operations a second, of the sequences a second that were measured.
     rates = [rate * s.training_flops / s.num_sequences for rate, s in measured]
     rates = rates if teraflops is None else [teraflops * 1e12]
     rates *= len(stages) if len(rates) == 1 else 1

@@ -98,6 +98,8 @@ def _multi_worker_strategy(
             "lets anybody in: close the port to other machines",
             *reversed(cluster.host_and_port(peers.addresses[peers.index])),
         )
+    # Physical ones: to list logical devices would start TensorFlow's runtime, after
+    # which this strategy can no longer be made.
     num_gpus = len(tf.config.list_physical_devices("GPU"))
     if not num_gpus:
         _check_no_gpu("CUDA_VISIBLE_DEVICES=-1 trains on the processor")
@@ -105,6 +107,7 @@ def _multi_worker_strategy(
         tf.train.ClusterSpec({"worker": list(peers.addresses)}),
         task_type="worker",
         task_id=peers.index,
+        # Unless told, this resolver says that there are none, and the CPU would train.
         num_accelerators={"GPU": num_gpus},
         rpc_layer="grpc",
     )

@@ -131,6 +131,8 @@ def scaled_to_all_parts(compiled: Compiled, step: steps.Step) -> Compiled:
     if step.num_parts <= 2:
         return compiled
     factor = step.num_parts / 2
+    # Of as many bytes as the weights have, a third of the state: three read, the
+    # gradients twice, three written.
     num_passes = 8 if step.purpose == "training" else 0
     update = min(num_passes * compiled.state_bytes / 3, compiled.moved_bytes)
     return dataclasses.replace(

@@ -29,6 +29,8 @@ def compile_step(request: dict) -> dict:
     `request` has `module`, a file of StableHLO; `topology`, the words of
     `get_topology_desc`; `num_replicas`; `hlo`, a file for the optimised program.
     """
+    # Private modules: jax's public functions compile functions of Python, not a module
+    # that another program wrote.
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jax._src.lib import xla_client

@@ -55,6 +55,7 @@ class _Replica(distribute_lib.ReplicaContext):
     def all_reduce(self, reduce_op, value, options=None):
         if reduce_op != tf.distribute.ReduceOp.SUM:
             raise NotImplementedError(f"expected sums over chips, got {reduce_op}")
+        # (1, chips): one group, of all chips.
         group = tf.range(self.num_replicas_in_sync)[tf.newaxis]
         return tf.nest.map_structure(
             lambda tensor: gen_xla_ops.xla_all_reduce(

@@ -124,6 +124,7 @@ def plan(
         )
     num_predictions = shapes.num_row_predictions
     if settings.model.attention == "left_to_right":
+        # Every token but the last predicts the one after it.
         num_predictions = shapes.max_seq_length - 1
     # 2. The task, which has an optimizer and a batch of its own.
     tuned = finetuning.FinetuningConfig(task=task or "text")
