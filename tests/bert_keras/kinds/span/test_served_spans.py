@@ -81,7 +81,8 @@ def predicted(model, questions) -> dataset.SpanAnswers:
         max_seq_length=model.max_seq_length, span=model._settings
     )
     windows = data.encode(data.describe(), model.tokenizer, settings)
-    outputs = np.stack([*numbers_of(model, windows).values()], axis=1)
+    numbers = numbers_of(model, windows)
+    outputs = np.stack([numbers[name] for name in model.outputs], axis=1)
     return data.answer(outputs, windows, data.describe(), settings)
 
 
