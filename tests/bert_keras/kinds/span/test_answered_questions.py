@@ -118,9 +118,8 @@ def test_groups_of_answers_and_questions():
 
 
 def test_without_odds_there_is_no_threshold():
-    records = [question("Anna", ["Anna"])]
-    parts = answered_questions.describe(records, has_impossible=True)
-    names = [part.name for part in parts]
+    right = question("Anna", ["Anna"])
+    names = [p.name for p in answered_questions.describe([right], has_impossible=True)]
     assert names == ["by_answer_length", "by_question_word", "worst_mistakes"]
 
 
