@@ -343,9 +343,9 @@ class FeedForward(Part):
         super().__init__(**kwargs)
         self.hidden_size = hidden_size
         self.hidden_act = hidden_act
-        sizes = hidden_size, intermediate_size
-        self.intermediate_dense = Dense(self, *sizes, "intermediate_dense")
-        self.output_dense = Dense(self, *sizes[::-1], "output_dense")
+        outer, inner = hidden_size, intermediate_size
+        self.intermediate_dense = Dense(self, outer, inner, "intermediate_dense")
+        self.output_dense = Dense(self, inner, outer, "output_dense")
 
     def call(self, hidden_states, training=None):
         length = ops.shape(hidden_states)[1]
