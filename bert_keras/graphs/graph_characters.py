@@ -22,6 +22,7 @@ _CASED = 1 << 13
 _CASE_IGNORABLE = 1 << 14
 
 _CAPITAL_SIGMA, _FINAL_SIGMA = 0x3A3, 0x3C2
+# Hangul syllables of three letters, and some musical symbols, have as many.
 _LONGEST_EXPANSION = 3
 _BLOCK_SIZE = 128
 
@@ -100,6 +101,7 @@ class CharacterTable(tf.Module):
         next_begins = tf.concat([begins, [tf.size(is_kept, tf.int64)]], 0)[1:]
         starts = tf.boolean_mask(characters.starts, is_kept)
         ends = tf.gather(characters.ends, next_begins - 1)
+        # A text may begin with an accent, which belongs to no character.
         ends = tf.boolean_mask(ends, tf.gather(is_kept, begins))
         has_marks = tf.reduce_any(characters.has(_COMBINING_CLASS) & is_kept)
         characters = tf.cond(
@@ -125,6 +127,7 @@ class CharacterTable(tf.Module):
         expanded = Characters(
             flat(parts, characters.code_points[:, tf.newaxis]),
             flat(flags, unchanged_flags),
+            # Text, start and end: each part has those of the whole character.
             *(tf.repeat(v, _LONGEST_EXPANSION) for v in characters[2:]),
         )
         return expanded.only(~expanded.has(_DROPPED))

@@ -74,6 +74,7 @@ class GraphTokenizer(tf.Module):
         )
         ids = nested.merge_dims(1, 2)
         # 2. Their places: pieces cover the characters of words without gaps.
+        # `[UNK]` covers its whole word.
         lengths = tf.where(
             pieces.flat_values == self._unk_id,
             tf.gather(words.lengths, pieces.value_rowids()),
