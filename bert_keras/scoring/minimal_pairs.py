@@ -99,6 +99,7 @@ def sample(
         groups[pair.group].append(pair)
     drawn = []
     for name, group in sorted(groups.items()):
+        # A stream of its own, which draws for other groups do not move.
         choose = random.Random(f"{seed} {name}")
         drawn += choose.sample(group, min(per_group, len(group)))
     return drawn

@@ -38,6 +38,7 @@ class PairsCurve:
                 f"expected at most {NUM_PAIRS:,}; name the kinds of pairs in `group`"
             )
         per_group = NUM_PAIRS // num_groups
+        # The seed is not the run's: curves of several runs are of the same pairs.
         self._pairs = minimal_pairs.sample(pairs, per_group, seed=0)
         with strategy.scope():
             self._network = pretrainer.BertPretrainer(
@@ -51,6 +52,7 @@ class PairsCurve:
         self._score = SentenceScorer(
             self._network, tokenizer, strategy=strategy, ladder=lengths
         )
+        # Sentences that cannot be scored are refused here, not when training has begun.
         for pair in self._pairs:
             for text in (pair.good, pair.bad):
                 self._score.encode(text, path)

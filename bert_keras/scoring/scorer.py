@@ -90,6 +90,7 @@ class SentenceScorer:
         names = ("masked_lm_positions", "masked_lm_ids")
 
         def log_probs(batch):
+            # (num_rows, vocab_size): each row has a single place to predict.
             logits = network(batch, training=False)["masked_lm_logits"][:, 0]
             true = ops.take_along_axis(logits, batch["masked_lm_ids"], axis=1)
             return true[:, 0] - ops.logsumexp(logits, axis=1)
@@ -141,6 +142,7 @@ class SentenceScorer:
                     pieces = tuple(tokens[i] for i in of_text)
                     num_words = int(self._starts_word[of_text].sum())
                     yield SentenceScore(text, pieces, values, max(1, num_words))
+                # No part is left that `done`, in another thread, could count twice.
                 num_done, part = num_done + len(part), []
 
     def encode(self, text: str, place: str) -> list[int]:
@@ -163,7 +165,9 @@ class SentenceScorer:
             ([cls, *of_text, sep], [0] * (len(of_text) + 2)) for of_text in ids
         )
         counts = texts.lengths - 2
+        # 1 to the number of pieces of a sentence, sentence after sentence.
         begins = tokenized.ranges(np.ones_like(counts), counts)
+        # Left to right, the masked stretch is empty.
         ends = begins + (not self._is_left_to_right)
         text_of = np.repeat(np.arange(len(ids)), counts)
         if self._pll == "word_l2r" and not self._is_left_to_right:
