@@ -200,6 +200,7 @@ class DirectAnswers(ServedModel):
         ids = self._pack_pairs(ids)
         # 2. Compute `windows_at_once` rows at a time.
         specs = {name: tf.TensorSpec([None, None], tf.int32, name) for name in ids}
+        # Traced first, because the loop's state begins with the shapes of its outputs.
         compute = tf.function(self.compute).get_concrete_function(specs)
 
         def read(rows, numbers):

@@ -145,6 +145,7 @@ def read(
     data[0] = fraction(data[0], settings.train_fraction, seed=settings.seed)
     data += [
         kind.read(files.path(path), settings, has_text_pair=task.has_text_pair)
+        # A part of the training file, the first of `dev`, is in `data` already.
         for path in dev[len(data) - 1 :]
     ]
     return Files(task, tuple(names), tuple(data))

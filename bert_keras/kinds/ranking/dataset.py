@@ -99,6 +99,7 @@ def read_questions(
         # The first row says which columns there are.
         if not passages:
             passages, relevance_name = _columns(names, row.cells, has_labels=has_labels)
+        # `text` is the default of the setting: nobody has named a column.
         name = "question" if names.text == "text" else names.text
         asked = row.string(name, key=columns and "text")
         if not asked.strip():
@@ -209,6 +210,7 @@ class CandidateLists(dataset.Inputs):
         place = [self.seed & (2**64 - 1), self.question_seeds[question], self.epoch]
         order = np.random.default_rng(place).permutation(places)
         relevances = self.relevances[order]
+        # The first such place in a random order.
         right = np.argmax(relevances > relevances.min())
         less = np.argmax(relevances < relevances[right])
         others = np.delete(order, [right, less])[: self.settings.num_candidates - 2]
@@ -232,6 +234,7 @@ class CandidateLists(dataset.Inputs):
         relevances = np.where(is_there, self.relevances[pairs], np.float32(-1))
         texts = tokenized.GroupedTexts(texts=self.pairs, ids=pairs)
         batch = texts.batch(np.arange(len(rows)))
+        # Shapes of batches are planned from `lengths`, before candidates are drawn.
         batch = shapes.padded(batch, int(self.lengths[rows].max()))
         batch["label_ids"] = relevances
         if self.settings.loss == "listwise":

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 BLOCK = 8192
 """Passages whose vectors are in memory at once."""
 
+# Their float32 cosines with a block of passages are 32 MiB.
 _QUESTIONS_AT_ONCE = 1024
 _TEXTS_AT_ONCE = 512
 """Texts that are embedded between two steps of the progress line."""
@@ -205,7 +206,9 @@ def _chosen(
     for begin in range(0, len(right), BLOCK):
         rows, texts = zip(*right[begin : begin + BLOCK], strict=True)
         own_cosines = (vectors[[*rows]] * embed(texts)).sum(axis=1)
+        # Unlike an assignment, it counts each of a question's right passages.
         np.maximum.at(own, [*rows], own_cosines)
+    # The absolute value, so that a cosine below 0 has a lower limit, too.
     limits = own - choice.margin * np.abs(own)
     limits = np.where(np.isfinite(own), limits, np.inf)
 

@@ -7,6 +7,7 @@ from keras import ops
 
 from bert_keras.model import networks
 
+# Not -inf, of which a share of 0 would be NaN.
 _NEVER = -1e9
 
 
@@ -43,6 +44,7 @@ class BertRanker(networks.PartsWithHead):
         else:
             differences = logits[:, :, None] - logits[:, None, :]
             is_pair = relevances[:, :, None] > relevances[:, None, :]
+            # A missing passage, below 0, would be less relevant than all others.
             is_pair = ops.cast(is_pair & is_there[:, None, :], "float32")
             losses = ops.sum(ops.softplus(-differences) * is_pair, axis=(1, 2))
             losses = losses / ops.maximum(ops.sum(is_pair, axis=(1, 2)), 1.0)

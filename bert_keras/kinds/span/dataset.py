@@ -119,6 +119,7 @@ class SpanDataset(dataset.Dataset):
                     positions = np.array([first, last]) + len(head) - tokens.start
                     numbers.append([number, *positions * is_inside])
                     columns = starts[tokens], ends[tokens], has_max_context
+                    # 0 elsewhere: only the context's tokens have `char_ends` above 0.
                     values.append([np.pad(c, (len(head), 1)) for c in columns])
                     tail = [*ids[tokens].tolist(), sep_id]
                     yield head + tail, [0] * len(head) + [1] * len(tail)
@@ -142,12 +143,14 @@ class SpanDataset(dataset.Dataset):
     def answer(self, outputs, inputs, task, settings) -> "SpanAnswers":
         """Chooses the best answers. Where the task has questions without an answer,
         "no answer" has the score of `[CLS]` in the window where it is lowest."""
+        # (2, num_tokens), in the precision of Python's numbers, as in run_squad.py.
         logits = outputs.T.astype(np.float64)
         if not np.isfinite(logits).all():
             raise InputError(
                 "the model's scores are not finite numbers: its training has failed"
             )
         n_best, null_odds = {}, {}
+        # Every question has at least one window, also of an empty context.
         first_windows = np.flatnonzero(np.diff(inputs.questions)) + 1
         windows = np.split(np.arange(len(inputs.questions)), first_windows)
         for question, rows in zip(self.rows, windows, strict=True):
@@ -155,6 +158,7 @@ class SpanDataset(dataset.Dataset):
                 question.context, inputs, rows, logits, settings.span
             )
             if task.has_impossible:
+                # (2, num_windows): start and end logits of each window's `[CLS]`.
                 nulls = logits[:, inputs.texts.starts[rows]]
                 lowest = nulls.sum(axis=0).argmin()
                 null = Candidate("", 0.0, *nulls[:, lowest].tolist())
@@ -189,6 +193,7 @@ class SpanDataset(dataset.Dataset):
 def read(path: Path, name: str | None, *, has_answers: bool) -> SpanDataset:
     """Reads a file of questions in the layout of the data set `name`."""
     if name == "TriviaQA":
+        # `path` is `qa/NAME.json`, beside which `evidence/` lies.
         evidence = path.parent.parent / "evidence"
         questions = triviaqa.read_triviaqa(path, evidence, has_answers=has_answers)
     else:
@@ -363,11 +368,13 @@ def _best_spans(
     """
     # 1. The best first and last tokens: each row's logits, -inf for none, and columns.
     tokens, mask = windows.texts.tokens(rows)
+    # (2, num_windows, longest): an answer may begin here, or end here.
     may_be = mask & [windows.has_max_context[tokens], windows.char_ends[tokens] > 0]
     both = np.where(may_be, logits[:, tokens], -np.inf)
     columns = np.argsort(-both, axis=2, kind="stable")[:, :, : settings.n_best_size]
     both, (first, last) = np.take_along_axis(both, columns, axis=2), columns
     # 2. Their pairs.
+    # (num_windows, first tokens, last tokens), as are `scores` and `is_span`.
     length = last[:, None, :] - first[:, :, None] + 1
     scores = both[0][:, :, None] + both[1][:, None, :]
     is_span = (length >= 1) & (length <= settings.max_answer_length)

@@ -68,6 +68,7 @@ class BertSpanPredictor(EncoderWithHead):
         """Compares probabilities over the tokens, of starts and of ends."""
         students = ops.stack([outputs["start_logits"], outputs["end_logits"]], axis=-1)
         mask = ops.cast(features["teacher_mask"], "bool")
+        # (batch_size, 2, sequence_length): probabilities are along the last axis.
         students, teachers = (
             ops.transpose(ops.where(mask[..., None], logits, -1e9), (0, 2, 1))
             for logits in (students, features["teacher_logits"])

@@ -285,6 +285,7 @@ def keep_best(candidates: Candidates, *, n_best_size: int) -> Candidates:
     candidates = candidates.take(order)
     candidates = candidates.take(tf.argsort(candidates.examples, stable=True))
     # 2. The first place of each text.
+    # `unique` numbers texts as they come, so `first` ascends and keeps the order.
     distinct, text = tf.unique(candidates.fingerprints)
     places = tf.range(tf.size(text))
     first = tf.math.unsorted_segment_min(places, text, tf.size(distinct))

@@ -123,6 +123,7 @@ def best_thresholds(
         }
         thresholds, sums = sums_by_threshold(gains, null_odds)
         best = sums.argmax()
+        # Where nothing is answered, questions without an answer are right.
         num_silent = sum(not answers for answers in asked.values())
         found[f"best_{name}"] = float(100 * (sums[best] + num_silent) / len(gold))
         found[f"best_{name}_thresh"] = float(thresholds[best])

@@ -88,6 +88,7 @@ def read(
 def _in_one_scheme(sentences: list[Sentence], path: Path) -> list[Sentence]:
     """Refuses tags with and without prefixes, and both BIOES and BILOU; IOB becomes
     IOB2."""
+    # Backwards, so that the first line of each tag is what stays.
     lines = {tag: s.line for s in reversed(sentences) for tag in s.tags}
     tags = sorted(lines.keys() - {tag_schemes.OUTSIDE}, key=lines.__getitem__)
     for patterns in (("(?![BIESLU]-.).+", "[BIESLU]-.+"), ("[ES]-.+", "[LU]-.+")):
@@ -213,6 +214,7 @@ def _read_entities(row: reading.Row, text: str) -> list[tuple[int, int, str]]:
     for number, value in enumerate(values, start=1):
         fields: dict[str, Any] = value if isinstance(value, dict) else {}
         start, end, label = map(fields.get, ("start", "end", "label"))
+        # Not `isinstance`: Python's `True` is an `int`.
         if type(start) is not int or type(end) is not int or type(label) is not str:
             raise row.error(
                 f'entity {number}: expected {{"start": 0, "end": 5, "label": "PER"}} '

@@ -112,6 +112,7 @@ class BertTagger(EncoderWithHead):
         return {"loss": ops.sum(token_weights(features))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
+        # A label below 0 is no index; the weight of its token is 0.
         label_ids = ops.maximum(features["label_ids"], 0)
         return losses.classification_terms(
             outputs["logits"], label_ids, token_weights(features)

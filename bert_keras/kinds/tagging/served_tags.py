@@ -345,6 +345,8 @@ def cut_windows(
         reached = tf.concat([reached, current], 0)
         return tf.boolean_mask(following, is_in), reached
 
+    # Each step goes on to the next window of all sentences, so that there are as many
+    # steps as windows of the longest one; the sort puts the windows in order again.
     _, own_begins = tf.while_loop(
         lambda current, reached: tf.size(current) > 0,
         follow,

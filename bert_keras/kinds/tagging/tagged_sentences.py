@@ -106,6 +106,7 @@ def describe(records: Sequence[TaggedSentence]) -> list[sections.Section]:
         one, other = pair.types
         is_right = pair.kind == "right"
         rows += [(one, other)] if is_right else [(one, NO_ENTITY), (NO_ENTITY, other)]
+    # The last score, of `NO_ENTITY`, is of no type.
     scores = confusion.class_scores(*zip(*rows, strict=True), names)[:-1]
     # 2. Types that were taken for others, and what became of entities.
     both = zip(*(pair.types for pair in flat), strict=True)
@@ -170,6 +171,7 @@ def _sentence(words: Sequence[str], mistakes: Sequence[Pair]) -> str:
     for pair in mistakes[:MAX_LISTED_MISTAKES]:
         there = [entity for entity in pair if entity is not None]
         first, last = min(e.start for e in there), max(e.end for e in there)
+        # `starts[last]` is behind the blank that follows the last word.
         marks.append(markdown.Mark(starts[first], starts[last] - 1))
     return markdown.excerpt(" ".join(words), marks)
 

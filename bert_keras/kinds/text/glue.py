@@ -254,6 +254,7 @@ def submission_zip(tables: Mapping[str, str]) -> bytes:
                 )
             entry = zipfile.ZipInfo(name)
             # By default an entry names the system that wrote it.
+            # 3 is Unix, with permissions in the upper half; the date is 1980-01-01.
             entry.create_system, entry.external_attr = 3, 0o644 << 16
             file.writestr(entry, tables[name])
     return archive.getvalue()

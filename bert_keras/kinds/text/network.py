@@ -65,6 +65,8 @@ class BertMultiLabelClassifier(EncoderWithHead):
         logits = ops.reshape(outputs["logits"], shape)
         targets = ops.reshape(features["label_targets"], shape)
         weights = example_weights(features, targets[:, 0])
+        # -w t log(sigmoid(x)) - (1 - t) log(sigmoid(-x)) = (1 - t) x + (1 + (w - 1) t)
+        # softplus(-x), where x is the logit, t the target and w the weight.
         found = ops.softplus(-logits)
         if "label_weights" in features:
             found = found * ops.reshape(features["label_weights"], shape)
@@ -79,6 +81,7 @@ class BertMultiLabelClassifier(EncoderWithHead):
 
     def soft_distances(self, students, teachers, temperature):
         """Returns the mean over labels: each and its absence are two classes."""
+        # The softmax of (x, 0) is the sigmoid of x and what is left of 1.
         students, teachers = (
             ops.stack([logits, ops.zeros_like(logits)], axis=-1)
             for logits in (students, teachers)

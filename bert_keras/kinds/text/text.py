@@ -116,6 +116,7 @@ def label_features(
     if targets.ndim == 2:
         # A share of each label's target is spread over both answers, yes and no.
         smoothed = targets * np.float32(1 - smoothing) + np.float32(smoothing / 2)
+        # With two axes, `shapes.padded` would take as many labels as tokens for tokens.
         found = {features.LABEL_TARGETS: smoothed[:, None]}
         if by_label is not None:
             found[features.LABEL_WEIGHTS] = 1 + (by_label - 1) * smoothed[:, None]

@@ -270,6 +270,7 @@ class MultiLabelAnswers(TextAnswers):
         best = self.probabilities >= best_thresholds(self.probabilities, targets)
         best_scores = _f1_scores(best, targets)
         return {
+            # Cross entropy of sigmoids from logits, where no exponential overflows.
             "loss": float((np.logaddexp(0, logits) - logits * targets).mean()),
             "accuracy": float((holds == (targets > 0)).all(axis=1).mean()),
             **_f1_scores(holds, targets),
@@ -334,12 +335,14 @@ def best_thresholds(
         values, num_below = np.unique(probabilities[order], return_index=True)
         right_below = np.concatenate([[0], np.cumsum(true[order])])[num_below]
         num_given = len(true) - num_below
+        # F1 is 2 * true positives / (given + true).
         f1 = 2 * (true.sum() - right_below) / (num_given + true.sum())
         middles = (values[1:].astype(np.float64) + values[:-1]) / 2
         # Between neighbours in float32 there is none.
         middles = middles.astype(np.float32)
         middles = np.where(middles > values[:-1], middles, values[1:])
         candidates = np.concatenate([[values[0] / 2], middles])
+        # Up to the lowest value, all thresholds give the label to every example.
         if candidates[0] < THRESHOLD <= values[0]:
             candidates[0] = THRESHOLD
         best = candidates[f1 == f1.max()]

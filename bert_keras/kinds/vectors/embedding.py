@@ -73,6 +73,7 @@ def read(
                 continue
             value = row.value(name, key=key)
             try:
+                # JSON's `true` would be 1.0.
                 cells[key] = math.nan if isinstance(value, bool) else float(value)
             except (TypeError, ValueError):
                 cells[key] = math.nan
