@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import logging
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -76,6 +75,7 @@ class Conversion:
 
 def recognize(path: str | Path) -> str:
     """Returns the format of a checkpoint, a key of `FORMATS`."""
+    files.check_model_exists(path)
     path = files.path(path)
     names = [name for name, form in FORMATS.items() if form.recognizes(path)]
     if len(names) == 1:
@@ -90,13 +90,6 @@ def recognize(path: str | Path) -> str:
             f"contains checkpoints in {len(names)} formats, {' and '.join(names)}: "
             "move the one you want into its own directory"
         )
-    elif name := hub_name(path):
-        problem = (
-            "does not exist; if it is a model of the Hugging Face hub, download it "
-            f"first: hf download {name} --local-dir {path.name}"
-        )
-    elif not path.exists():
-        problem = "does not exist"
     elif path.is_file():
         if any(form.recognizes(path.parent) for form in FORMATS.values()):
             problem = f"a file of a checkpoint; give its directory, {path.parent}"
@@ -113,18 +106,6 @@ def recognize(path: str | Path) -> str:
                     "run directory that `export` made it from"
                 )
     raise InputError(f"{path}: {problem}")
-
-
-def hub_name(path: Path) -> str | None:
-    """Returns the `OWNER/NAME` of the hub's model that a missing path looks like."""
-    name = str(path)
-    if path.exists():
-        return None
-    if re.fullmatch("bert-(base|large)-(un)?cased|bert-base-multilingual-cased", name):
-        return f"google-bert/{name}"
-    # A path in a folder that exists is a local one, mistyped or not made yet.
-    is_name = re.fullmatch(r"[\w-]+/[\w.-]+", name) and not path.parent.exists()
-    return name if is_name else None
 
 
 def read(path: str | Path) -> weights.Checkpoint:

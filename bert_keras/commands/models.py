@@ -20,6 +20,7 @@ from bert_keras.core.settings import choices, tasks
     needs=options.KERAS,
 )
 def fill_mask(args: argparse.Namespace) -> None:
+    options.check_paths(models=[args.model])
     from bert_keras.inference import fill_mask
 
     texts = args.text or (line.rstrip("\n") for line in sys.stdin)
@@ -53,7 +54,7 @@ def score(args: argparse.Namespace) -> None:
         raise InputError("give sentences with --input, or pairs with --pairs")
     if args.pairs is None and (args.group_by or args.picture):
         raise InputError("--group_by and --picture need --pairs")
-    options.check_paths(input=args.input, pairs=args.pairs)
+    options.check_paths(models=[args.model], input=args.input, pairs=args.pairs)
     from bert_keras.scoring import scored_files
 
     if args.pairs is None:
@@ -77,7 +78,8 @@ def score(args: argparse.Namespace) -> None:
 def evaluate(args: argparse.Namespace) -> None:
     if (args.model is None) == (args.predictions is None):
         raise InputError("give a run with --model, or answers with --predictions")
-    options.check_paths(input=args.input, predictions=args.predictions)
+    models = [args.model] if args.model else []
+    options.check_paths(models=models, **options.named(args, "input", "predictions"))
     if args.predictions is not None:
         from bert_keras.kinds.span import dataset
 
@@ -116,7 +118,7 @@ def predict(args: argparse.Namespace) -> None:
         )
     if args.input is not None and len(args.model) > 1:
         raise InputError("several runs go together only with --data")
-    options.check_paths(input=args.input, data=args.data)
+    options.check_paths(models=args.model, input=args.input, data=args.data)
     from bert_keras.inference import finetuned
 
     if args.input is None:
@@ -149,7 +151,7 @@ def predict(args: argparse.Namespace) -> None:
     needs=options.TENSORFLOW,
 )
 def negatives(args: argparse.Namespace) -> None:
-    options.check_paths(input=args.input, passages=args.passages)
+    options.check_paths(models=[args.model], **options.named(args, "input", "passages"))
     import numpy as np
 
     from bert_keras.inference import finetuned, forward
@@ -227,7 +229,7 @@ def negatives(args: argparse.Namespace) -> None:
     needs=options.TENSORFLOW,
 )
 def export(args: argparse.Namespace) -> None:
-    options.check_paths(dev=args.dev)
+    options.check_paths(models=[args.model], dev=args.dev)
     from bert_keras import export
 
     names = ("to", "embedding", "layers", "long_texts", "top_k", "serving")
@@ -254,6 +256,7 @@ def export(args: argparse.Namespace) -> None:
     needs=options.KERAS,
 )
 def convert(args: argparse.Namespace) -> None:
+    options.check_paths(models=[args.input])
     from bert_keras.checkpoints import conversion
     from bert_keras.labelled import reading
     from bert_keras.report import model_card

@@ -258,9 +258,11 @@ def load_settings(
     return loading.load(model, args.config, [*overrides, *args.set])
 
 
-def check_paths(output_dir: str | None = None, **inputs: str | None) -> None:
-    """Refuses missing inputs, by option, and an output directory in use, before
-    TensorFlow is loaded."""
+def check_paths(
+    output_dir: str | None = None, *, models: Iterable[str] = (), **inputs: str | None
+) -> None:
+    """Refuses missing inputs, by option, missing models and an output directory in use,
+    before TensorFlow is loaded."""
     for name, path in inputs.items():
         if path in (None, "-"):  # `-` is standard input
             continue
@@ -269,6 +271,10 @@ def check_paths(output_dir: str | None = None, **inputs: str | None) -> None:
             raise InputError(f"--{name} {path}: no such file or directory")
     if output_dir is not None:
         ownership.check_free(output_dir)
+    # A run that goes on needs no model to begin with.
+    if output_dir is None or files.is_new(output_dir):
+        for model in models:
+            files.check_model_exists(model)
 
 
 def finetuning_settings(

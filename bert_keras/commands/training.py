@@ -37,7 +37,8 @@ def pretrain(args: argparse.Namespace) -> None:
     for directory in args.examples:
         manifest.read_manifest(directory, kind="examples")
     pairs = {"set minimal_pairs": settings.minimal_pairs}
-    options.check_paths(args.output_dir, vocab=args.vocab, **pairs)
+    models = [args.init] if args.init else []
+    options.check_paths(args.output_dir, models=models, vocab=args.vocab, **pairs)
     from bert_keras.checkpoints import conversion
     from bert_keras.training import pretrain
 
@@ -76,7 +77,7 @@ def finetune(args: argparse.Namespace) -> None:
 
     paths = options.named(args, "train", "dev", "data")
     train, dev = catalogue.find_training_files(settings.task, **paths)
-    options.check_paths(args.output_dir, train=args.train)
+    options.check_paths(args.output_dir, models=[args.init], train=args.train)
     from bert_keras.checkpoints import conversion
     from bert_keras.training import finetune
 
@@ -113,6 +114,7 @@ def finetune(args: argparse.Namespace) -> None:
 )
 def distill(args: argparse.Namespace) -> None:
     settings = options.finetuning_settings(args, are_complete=False)
+    options.check_paths(args.output_dir, models=[args.teacher])
     from bert_keras.lab.distill import distill
 
     paths = ("teacher", "student", "train", "dev", "data", "answers", "output_dir")
@@ -236,7 +238,7 @@ def compare(args: argparse.Namespace) -> None:
 )
 def features(args: argparse.Namespace) -> None:
     settings = options.load_settings(feature_settings.FeaturesConfig, args)
-    options.check_paths(input=args.input)
+    options.check_paths(models=[args.model], input=args.input)
     from bert_keras.inference.features import writing
 
     writing.write(

@@ -129,6 +129,25 @@ def exists(path: Path) -> bool:
     return stores.exists(str(path)) if is_remote(path) else pathlib.Path(path).exists()
 
 
+def check_model_exists(path: Path) -> None:
+    """Refuses a checkpoint's path where nothing is. What may be the name of a model of
+    the Hugging Face hub gets the command that downloads it."""
+    # A checkpoint of TensorFlow is named by what its files begin with.
+    if exists(path) or list_directory(path) or exists(f"{path}.index"):
+        return
+    name, owner = str(path), os.path.dirname(path)
+    if re.fullmatch("bert-(base|large)-(un)?cased|bert-base-multilingual-cased", name):
+        name = f"google-bert/{name}"
+    problem = f"{path}: does not exist"
+    # A path in a folder that exists is a local one, mistyped or not made yet.
+    if re.fullmatch(r"[\w-]+/[\w.-]+", name) and not (owner and exists(owner)):
+        problem += (
+            "; if it is a model of the Hugging Face hub, download it first: "
+            f"hf download {name} --local-dir {name_of(path)}"
+        )
+    raise InputError(problem)
+
+
 def size(path: Path) -> int:
     return stores.size(str(path)) if is_remote(path) else os.path.getsize(path)
 

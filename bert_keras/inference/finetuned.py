@@ -68,7 +68,7 @@ class FinetunedModel:
         # Names of a run directory, finished or not, come first: its errors are better.
         path = files.path(directory)
         is_run = (path / run_directory.TASK_NAME).is_file()
-        if not is_run and (path.exists() or conversion.hub_name(path) is not None):
+        if not is_run:
             checkpoint = conversion.read(directory)
             model = cls.from_checkpoint(checkpoint, directory, precision=precision)
             if model is None:

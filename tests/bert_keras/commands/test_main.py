@@ -220,6 +220,7 @@ def test_what_is_missing_or_in_use_is_said_before_tensorflow_is_loaded(tmp_path)
     made = manifest.Manifest(kind="examples", shards=(), config={})
     manifest.write_manifest(examples, made)
     tune = ["finetune", "--train", __file__, "--dev", "10%", "--init", "bert"]
+    asked = ["predict", "--input", __file__, "--output", "o", "--model"]
     train = ["pretrain", "--examples", str(examples), "--output_dir"]
     program = (
         "import sys; from bert_keras.commands import main as cli\n"
@@ -235,6 +236,8 @@ def test_what_is_missing_or_in_use_is_said_before_tensorflow_is_loaded(tmp_path)
             ([*train, "y", "--vocab", "none"], "--vocab none: no such file"),
             ([*train, str(used)], f"{used}: in use by process {os.getpid()} on"),
             ([*tune, "--output_dir", str(used)], f"{used}: in use by process"),
+            ([*tune, "--output_dir", "y"], "finetune: error: bert: does not exist\n"),
+            ([*asked, "bert"], "predict: error: bert: does not exist\n"),
         ):
             command = [sys.executable, "-c", program, *arguments]
             ended = subprocess.run(command, capture_output=True, text=True)
