@@ -36,7 +36,7 @@ def main() -> int:
     (output / "task.json").write_text("{}")
     sha256 = hashlib.sha256(init.read_bytes()).hexdigest()
     (output / "inputs.json").write_text(json.dumps({"init_sha256": sha256}))
-    (output / "environment.json").write_text(json.dumps(dict(os.environ)))
+    (output / "environ.json").write_text(json.dumps(dict(os.environ)))
     print("step 1/4  loss 0.7", flush=True)
     if rate == 1 or str(seed) in broken:
         print("Traceback\nRuntimeError: exploded\n")

@@ -89,7 +89,7 @@ def test_it_resumes_and_takes_more(folder):
     compare(folder, "good", num_seeds=2)
     runs = ("train_fraction=1,seed=12345", "train_fraction=1,seed=12346")
     assert calls(folder) == [f"model=good,{run}" for run in runs]
-    files = (folder / "out/runs").glob("baseline=*/*.json")
+    files = (folder / "out/runs").glob("baseline=*/results.json")
     baselines = {path: path.stat().st_mtime_ns for path in files}
     assert len(baselines) == 2 * 2
     more = {"fractions": (1.0, 0.1), "num_seeds": 1}

@@ -256,7 +256,7 @@ def test_jobs_share_the_machine(folder):
     run(folder, [3e-5], num_jobs=1)
     run(folder, [3e-5, 5e-5], num_jobs=64)
     for rate, threads in (("3e-05", None), ("5e-05", "1")):
-        path = folder / f"out/runs/learning_rate={rate},seed=7/environment.json"
+        path = folder / f"out/runs/learning_rate={rate},seed=7/environ.json"
         assert json.loads(path.read_text()).get("TF_NUM_INTRAOP_THREADS") == threads
 
 
