@@ -209,8 +209,9 @@ class Tags(served.ServedModel):
         ids = super().encode(text)
         if self.has_places:
             places = tf.cumsum(ids["input_mask"], axis=1)
-            num_tokens = tf.reduce_sum(ids["input_mask"], axis=1, keepdims=True)
-            ids["word_positions"] = tf.where(places < num_tokens, places, 0)
+            # All tokens but [CLS] and [SEP], from 1 on.
+            num_words = tf.reduce_sum(ids["input_mask"], axis=1, keepdims=True) - 2
+            ids["word_positions"] = tf.where(places <= num_words, places, 0)
         return ids
 
     def expected_outputs(self, answers):

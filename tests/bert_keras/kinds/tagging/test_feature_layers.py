@@ -338,6 +338,8 @@ def test_a_run_is_evaluated_and_asked(tuned, data, tmp_path, capsys):
     predicted = [line.split()[-1] for line in output.read_text().splitlines() if line]
     kept = (directory / "dev_answers.jsonl").read_text().splitlines()
     assert predicted == [t for line in kept for t in json.loads(line)["prediction"]]
+    ids = make.served(directory).encode(tf.constant(["new york", "rome"]))
+    assert ids["word_positions"].numpy().tolist() == [[1, 2, 0, 0], [1, 0, 0, 0]]
 
 
 @pytest.mark.slow
