@@ -406,7 +406,7 @@ def test_a_slow_input_is_seen(batches, one_device):
 
 @pytest.fixture
 def iterators(monkeypatch):
-    """All iterators over datasets that are made: resource and autotuner or none."""
+    """All iterators over batches that are made: resource and autotuner or none."""
     made = []
 
     def record(kind, resource):
@@ -414,7 +414,8 @@ def iterators(monkeypatch):
 
         def create_and_record(self, dataset=None, *args, **kwargs):
             create(self, dataset, *args, **kwargs)
-            if dataset is not None:
+            # What Keras counts steps with has no features, and nothing to hold.
+            if dataset is not None and isinstance(dataset.element_spec, dict):
                 is_tuned = dataset.options().autotune.enabled is not False
                 made.append((weakref.ref(getattr(self, resource)), is_tuned))
 
@@ -432,7 +433,7 @@ def iterators(monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("num_replicas", "num_iterators"), [(1, 8), (2, 12)])
+@pytest.mark.parametrize(("num_replicas", "num_iterators"), [(1, 4), (2, 12)])
 def test_fit_ends_its_iterators_itself_and_soon(
     batches, iterators, num_replicas, num_iterators
 ):
@@ -463,7 +464,7 @@ def test_fit_ends_its_iterators_itself_and_soon(
         built.make_steps(stream, last_step)
         built.evaluate_round((distributed(), 2))
     stream.close()
-    # One to train on and one for each evaluation, and theirs on each device.
+    # One to train on and one for each evaluation; for two devices, one of each besides.
     found = [(resource(), is_tuned) for resource, is_tuned in iterators]
     assert found == [(None, False)] * num_iterators
 
