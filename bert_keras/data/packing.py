@@ -84,7 +84,7 @@ def join_rows(
     slots, starts = places_in_rows(row_of), places_in_rows(row_of, is_token.sum(axis=1))
     rows, columns = np.nonzero(is_token)
     at = row_of[rows], starts[rows] + columns
-    joined = {"instance_ids": np.zeros(shape, np.int32)}
+    joined: dict[str, np.ndarray] = {"instance_ids": np.zeros(shape, np.int32)}
     joined["instance_ids"][at] = slots[rows] + 1
     for name, values in instances.items():
         if name in _PER_TOKEN:

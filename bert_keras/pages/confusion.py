@@ -68,7 +68,7 @@ def pooled(
     pairs = counts.tocoo()
     np.add.at(smaller, (place[pairs.row], place[pairs.col]), pairs.data)
     rest = f"{len(names) - len(kept):,} others"
-    return (*(names[k] for k in kept), rest), smaller
+    return (*(names[int(k)] for k in kept), rest), smaller
 
 
 def commonest(
@@ -83,6 +83,6 @@ def commonest(
         if row != column
     )
     return [
-        (names[row], names[column], int(-count), float(-count / totals[row]))
+        (names[int(row)], names[int(column)], int(-count), float(-count / totals[row]))
         for count, row, column in mistakes[:limit]
     ]

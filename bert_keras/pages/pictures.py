@@ -34,7 +34,7 @@ def draw_confusion(
 ) -> figure.Figure:
     """Draws a matrix of counts, with the share of each row as colour. Beyond
     `MAX_MATRIX_CLASSES`, the classes with the fewest mistakes are pooled."""
-    names, counts = confusion.pooled(names, counts, MAX_MATRIX_CLASSES)
+    names, table = confusion.pooled(names, counts, MAX_MATRIX_CLASSES)
     size, longest = len(names), max(len(name) for name in names)
     cell = 0.9 if size <= 5 else 0.6 if size <= 12 else 0.36
     side = cell * size + 0.1 * longest
@@ -42,7 +42,7 @@ def draw_confusion(
         title, width=max(5.5, side + 2.6), height=max(4, side + 1.8)
     )
     display = metrics.ConfusionMatrixDisplay(
-        counts / np.maximum(counts.sum(axis=1, keepdims=True), 1), display_labels=names
+        table / np.maximum(table.sum(axis=1, keepdims=True), 1), display_labels=names
     )
     display.plot(
         ax=plot,
@@ -53,7 +53,7 @@ def draw_confusion(
     )
     for place, text in np.ndenumerate(display.text_):
         # With many classes most cells are empty, and zeros would hide the others.
-        text.set_text(f"{counts[place]:,}" if counts[place] or size <= 12 else "")
+        text.set_text(f"{table[place]:,}" if table[place] or size <= 12 else "")
         # The text is inside the cell; laying it all out takes many seconds.
         text.set_in_layout(False)
     plot.set(xlabel="answered", ylabel="right")

@@ -155,7 +155,7 @@ def read(directory: str | Path, name: str, split: str) -> list[text.LabelledText
                     f"{path}: no column {column!r} (there: {', '.join(row.cells)}): "
                     "expected the columns of GLUE"
                 )
-        first, second, label = (c and row.cells[c] for c in wanted)
+        first, second, label = (c if c is None else row.cells[c] for c in wanted)
         if label is not None:
             if task.labels is None:
                 known = "a number from 0 to 5"

@@ -89,8 +89,8 @@ class TextDataset(dataset.Dataset):
             labels = text.sorted_labels({row.label for row in self.rows})
             if len(labels) < 2:
                 raise InputError(
-                    f"{self.path}: every row is labelled {labels[0]!r}: expected two "
-                    "labels or more to tell apart"
+                    f"{self.path}: every row is labelled {self.rows[0].label!r}: "
+                    "expected two labels or more to tell apart"
                 )
             if self.positive_label is not None:
                 check_choice("`positive_label`", self.positive_label, labels)

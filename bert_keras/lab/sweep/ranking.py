@@ -101,7 +101,11 @@ def rank(
     # for all pairs, since the best of several models was also lucky.
     first, *others = points
     ours, *theirs = (
-        {o.run.settings.seed: (o.score, resampled[o.run.name]) for o in point.finished}
+        {
+            run.settings.seed: (score, resampled[run.name])
+            for run, score in ((o.run, o.score) for o in point.finished)
+            if score is not None
+        }
         for point in points
     )
     sizes = {"num_examples": len(lines), "num_comparisons": math.comb(len(points), 2)}
