@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any, NoReturn, Protocol
@@ -279,7 +279,7 @@ def run(job: Job) -> dict[str, Any]:
     Raises `Stopped` after a signal, when a checkpoint of the step reached is written.
     """
     with contextlib.ExitStack() as stack:
-        # One process writes into a directory.
+        # One process writes into a directory, and one thread of it checkpoints.
         owner = None
         if job.is_chief:
             owner = stack.enter_context(ownership.owned(job.output_dir))
@@ -287,13 +287,46 @@ def run(job: Job) -> dict[str, Any]:
             futures.ThreadPoolExecutor(1, thread_name_prefix="checkpoint_writer")
         )
         loop = Loop(job, owner, writer)
-        try:
-            with loop.signal:
-                return loop.live()
-        except Exception as error:
-            if (described := job.in_words(error)) is None:
-                raise
-            raise described from error
+        stack.enter_context(_errors_in_words(job))
+        stack.enter_context(loop.signal)
+        job.prepare()
+        if (results := run_directory.read_results(job.output_dir)) is not None:
+            message = "%s: finished already, at step %d"
+            logger.info(message, job.output_dir, results["steps"])
+            if job.is_chief:
+                job.delete_leftovers()
+            return results
+        job.engine.self_check()
+        # 1. Resume from the newest whole checkpoint, else begin with the first weights.
+        job.build()
+        loop.resume()
+        # 2. Train to the next event; save, evaluate, draw, stop: what is due.
+        loop.train()
+        # 3. Finish: weights, and results last of all.
+        results = job.results(loop)
+        # Seconds from its end, a run ends well.
+        loop.is_ending = True
+        results["environment"] = provenance.describe(
+            devices=job.engine.describe(), paths=job.paths
+        )
+        if job.is_chief:
+            job.engine.finish(job.run, results)
+            job.finish(results, loop.signal)
+        # To the others a worker that leaves early looks as if it had been killed.
+        job.engine.wait_for_all()
+        names = run_directory.WEIGHTS_NAME, run_directory.RESULTS_NAME
+        logger.info("wrote %s and %s in %s", *names, job.run.directory)
+        return results
+
+
+@contextlib.contextmanager
+def _errors_in_words(job: Job) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if (described := job.in_words(error)) is None:
+            raise
+        raise described from error
 
 
 class Loop:
@@ -313,49 +346,19 @@ class Loop:
         """Names of the events that come before the next step, in their order."""
         self.signal = stopping.StopSignal(self._may_end_at_once)
         self._job, self._owner, self._writer = job, owner, writer
-        self._has_unsaved_steps = self._is_ending = False
+        self._has_unsaved_steps = False
+        self.is_ending = False
+        """Whether a signal comes too late to stop the run."""
         self._requests: set[str] = set()
         self._stretch: Stretch | None = None
         self._watchers: Sequence[Watcher] = ()
         self._stream: Any = None
 
-    def live(self) -> dict[str, Any]:
-        """Makes or resumes the run to its end, and returns its results."""
-        job = self._job
-        job.prepare()
-        if (results := run_directory.read_results(job.output_dir)) is not None:
-            message = "%s: finished already, at step %d"
-            logger.info(message, job.output_dir, results["steps"])
-            if job.is_chief:
-                job.delete_leftovers()
-            return results
-        job.engine.self_check()
-        # 1. Resume from the newest whole checkpoint, else begin with the first weights.
-        job.build()
-        self._resume()
-        # 2. Train to the next event; save, evaluate, draw, stop: what is due.
-        self._train()
-        # 3. Finish: weights, and results last of all.
-        results = job.results(self)
-        # Seconds from its end, a run ends well.
-        self._is_ending = True
-        results["environment"] = provenance.describe(
-            devices=job.engine.describe(), paths=job.paths
-        )
-        if job.is_chief:
-            job.engine.finish(job.run, results)
-            job.finish(results, self.signal)
-        # To the others a worker that leaves early looks as if it had been killed.
-        job.engine.wait_for_all()
-        names = run_directory.WEIGHTS_NAME, run_directory.RESULTS_NAME
-        logger.info("wrote %s and %s in %s", *names, job.run.directory)
-        return results
-
     @property
     def step(self) -> int:
         return self.engine.step
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
         """Restores the newest whole checkpoint, and finds what is due at its step."""
         job = self._job
         self._events = {event.name: event for event in job.events}
@@ -388,7 +391,7 @@ class Loop:
                 f"that of step {step}: give all of them one directory that they share"
             )
 
-    def _train(self) -> None:
+    def train(self) -> None:
         """Makes the remaining steps and their events.
 
         If a store fails, it waits for the data: seed and step determine a batch.
@@ -548,7 +551,7 @@ class Loop:
     def _may_end_at_once(self) -> bool:
         """Whether a signal may end the process wherever it is: nothing would be lost,
         and no other worker would wait for this one."""
-        return self.engine.is_alone and not (self._has_unsaved_steps or self._is_ending)
+        return self.engine.is_alone and not (self._has_unsaved_steps or self.is_ending)
 
     def _stop_if_requested(self) -> None:
         is_received = self.engine.is_alone and self.signal.received

@@ -139,7 +139,11 @@ class ReplicatedModel(keras.Model):
             if shapes not in executions:
                 executions[shapes] = self._traced_execution(self.train_step, spec)
             end = min(step + self.steps_per_execution, self._last_step)
-            return self._scalars(executions[shapes], stream.num_alike(step, end))
+            execute, names = executions[shapes]
+            num_steps = tf.constant(stream.num_alike(step, end))
+            # One transfer for all numbers: on a TPU each would wait for the device.
+            numbers = execute(stream.iterator, num_steps).numpy()
+            return dict(zip(names, numbers, strict=True))
 
         self.train_function = train_function
         return train_function
@@ -148,12 +152,13 @@ class ReplicatedModel(keras.Model):
         """Replaces Keras's method; counts the batches that a round still has."""
         if self.test_function is not None and not force:
             return self.test_function
-        execution = self._traced_execution(self.test_step)
+        execute, names = self._traced_execution(self.test_step)
 
         def test_function(_):
             num_steps = min(self.steps_per_execution, self._num_to_test)
             self._num_to_test -= num_steps
-            results = self._scalars(execution, num_steps)
+            numbers = execute(self._stream.iterator, tf.constant(num_steps)).numpy()
+            results = dict(zip(names, numbers, strict=True))
             # Keras would take all of these for metrics.
             results.pop("input_wait")
             self.stop_requested_in_test = results.pop("stop_requested", 0.0)
@@ -161,14 +166,6 @@ class ReplicatedModel(keras.Model):
 
         self.test_function = test_function
         return test_function
-
-    def _scalars(
-        self, execution: tuple[Callable, list[str]], num_steps: int
-    ) -> dict[str, Any]:
-        execute, names = execution
-        # One transfer for all numbers: on a TPU each would wait for the device.
-        numbers = execute(self._stream.iterator, tf.constant(num_steps)).numpy()
-        return dict(zip(names, numbers, strict=True))
 
     def _traced_execution(
         self, step_function: Callable, spec: Mapping[str, tf.TensorSpec] | None = None
