@@ -214,7 +214,7 @@ LINES = {
     "scoring": 655,
     "inference": 1005,
     "checkpoints": 4115,
-    "kinds": 7670,
+    "kinds": 7675,
     "graphs": 610,
     "labelled": 1565,
     "model": 2490,

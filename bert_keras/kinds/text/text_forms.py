@@ -1,7 +1,8 @@
 """Texts and pairs of texts with labels or numbers, and the answers to them."""
 
 # Labels are None only in files without any, which are not asked for them.
-# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false, reportOptionalIterable=false, reportOptionalMemberAccess=false, reportOptionalOperand=false
+# pyright: reportArgumentType=false, reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportOptionalIterable=false, reportOptionalMemberAccess=false, reportOptionalOperand=false
 
 import functools
 import logging
