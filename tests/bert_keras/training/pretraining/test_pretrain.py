@@ -193,7 +193,7 @@ def test_the_largest_phase_is_tried_before_the_first_step(both, tmp_path, monkey
     monkeypatch.setattr(phases.Phase, "placeholder_batches", note)
     make.pretrain(both, tmp_path / "tried", options)
     assert tried == [[(8, 64), (8, 64)]]
-    monkeypatch.setattr(phases, "largest", lambda planned, model: planned[0])
+    monkeypatch.setattr(phases, "largest", lambda planned: planned[0])
     make.pretrain(both, tmp_path / "not", options)
     resuming.assert_same_state(tmp_path / "tried", tmp_path / "not")
 
