@@ -123,7 +123,10 @@ def build_corpus(
     settings |= {"encodings": named} if named else {}
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
     states = {"input": reading.fingerprints(inputs)}
-    if manifest.claim_output_directory(output_dir, settings | states):
+    another = "begun with another --encoding; choose another directory or delete it"
+    if manifest.claim_output_directory(
+        output_dir, settings | states, in_words={"encodings": another}.get
+    ):
         return manifest.read_manifest(output_dir, kind="documents")
     if excluded:
         files.make_directory(job.work_dir)

@@ -182,6 +182,8 @@ def test_books_that_are_not_utf_8(tmp_path, caplog):
     assert "corpus: texts that are not UTF-8: 2 in koi8-r" in caplog.text
     assert found.config["encodings"] == [["a.txt", "koi8-r", False]] * 2
     assert build(tmp_path / "given", encoding=["koi8-r"], **options) == found
+    with pytest.raises(InputError, match="given: begun with another --encoding; choo"):
+        build(tmp_path / "given", encoding=["cp1251"], **options)
     message = r"a\.txt.*: not UTF-8, and no header .* may be koi8-r \('Все люди"
     with pytest.raises(InputError, match=message):
         build(tmp_path / "refused", **options)
