@@ -123,9 +123,9 @@ def build_corpus(
     settings |= {"encodings": named} if named else {}
     # Not in the manifest: the same text copied elsewhere gives the same manifest.
     states = {"input": reading.fingerprints(inputs)}
-    another = "begun with another --encoding; choose another directory or delete it"
+    problem = "begun with another --encoding; choose another directory or delete it"
     if manifest.claim_output_directory(
-        output_dir, settings | states, in_words={"encodings": another}.get
+        output_dir, settings | states, in_words={"encodings": problem}.get
     ):
         return manifest.read_manifest(output_dir, kind="documents")
     if excluded:

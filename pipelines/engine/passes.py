@@ -295,8 +295,8 @@ def _do(one: Pass) -> None:
     shutil.rmtree(heartbeats, ignore_errors=True)
     heartbeats.mkdir()
     heartbeat = steps.Heartbeat(str(heartbeats))
-    made = one.job.make_steps(heartbeat)
-    (step,) = (step for step in made if step.name == one.step_name)
+    job_steps = one.job.make_steps(heartbeat)
+    (step,) = (step for step in job_steps if step.name == one.step_name)
     writers = {
         name: spills.SpillWriter(one.path(f"-{name}"), num_keys=one.job.shuffles[name])
         for name in step.writes

@@ -231,4 +231,4 @@ _COLUMNS = (
     Column("probability", lambda both: markdown.percent(both[0].probability)),
     Column("context", lambda both: context_excerpt(both[0])),
 )
-"""Of a record and its F1."""
+"""Cells of a question's row in the table: of its record and its F1."""

@@ -265,10 +265,10 @@ class SpanAnswers(dataset.Answers):
         """Returns the official scores; for 2.0 also those of the best threshold."""
         gold, odds = squad.gold_answers(self.questions), self.null_odds
         texts = self.texts(threshold=threshold)
-        found = squad_scores.scores(gold, texts, has_impossible=self.has_impossible)
+        scores = squad_scores.scores(gold, texts, has_impossible=self.has_impossible)
         if odds is not None:
-            found |= squad_scores.best_thresholds(gold, self.best_texts(), odds)
-        return found
+            scores |= squad_scores.best_thresholds(gold, self.best_texts(), odds)
+        return scores
 
     def records(self, *, threshold=None) -> Iterator[AnsweredQuestion]:
         texts, best_texts = self.texts(threshold=threshold), self.best_texts()

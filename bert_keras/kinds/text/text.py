@@ -117,13 +117,13 @@ def label_features(
         # A share of each label's target is spread over both answers, yes and no.
         smoothed = targets * np.float32(1 - smoothing) + np.float32(smoothing / 2)
         # With two axes, `shapes.padded` would take as many labels as tokens for tokens.
-        found = {features.LABEL_TARGETS: smoothed[:, None]}
+        arrays = {features.LABEL_TARGETS: smoothed[:, None]}
         if by_label is not None:
-            found[features.LABEL_WEIGHTS] = 1 + (by_label - 1) * smoothed[:, None]
-        return found
-    found = {"label_ids": targets}
+            arrays[features.LABEL_WEIGHTS] = 1 + (by_label - 1) * smoothed[:, None]
+        return arrays
+    arrays = {"label_ids": targets}
     if by_label is not None:
-        found[features.EXAMPLE_WEIGHTS] = by_label[targets]
+        arrays[features.EXAMPLE_WEIGHTS] = by_label[targets]
     if smoothing:
         # As torch's `CrossEntropyLoss(weight=..., label_smoothing=...)`, in which each
         # class of a smoothed target has its own weight. The loss multiplies by that of
@@ -132,8 +132,8 @@ def label_features(
         smoothed[np.arange(len(targets)), targets] += 1 - smoothing
         if by_label is not None:
             smoothed *= by_label / by_label[targets, None]
-        found[features.LABEL_TARGETS] = smoothed[:, None].astype(np.float32)
-    return found
+        arrays[features.LABEL_TARGETS] = smoothed[:, None].astype(np.float32)
+    return arrays
 
 
 def label_weights(

@@ -209,14 +209,14 @@ class TextAnswers(dataset.Answers):
         more classes is `macro_f1`."""
         name, labels = self.task.name, self.task.labels
         if name is not None:
-            found = logit_scores.scores(self.logits, self.targets)
-            return {key: found[key] for key in ("loss", *glue.TASKS[name].metrics)}
+            scores = logit_scores.scores(self.logits, self.targets)
+            return {key: scores[key] for key in ("loss", *glue.TASKS[name].metrics)}
         f1_name, positive = "macro_f1", 1
         if labels is not None and len(labels) == 2:
             label = self.task.positive_label or labels[1]
             f1_name, positive = f"f1 of {label}", labels.index(label)
-        found = logit_scores.scores(self.logits, self.targets, positive=positive)
-        return {f1_name if key == "f1" else key: v for key, v in found.items()}
+        scores = logit_scores.scores(self.logits, self.targets, positive=positive)
+        return {f1_name if key == "f1" else key: v for key, v in scores.items()}
 
     def columns(self, *, threshold=None) -> dict[str, tables.Column]:
         return logit_scores.prediction_columns(self.logits, self.task.labels)

@@ -369,10 +369,10 @@ def job_environment(slot: int, num_slots: int) -> dict[str, str]:
     threads = str(max(1, len(os.sched_getaffinity(0)) // num_slots))
     names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
     shared = dict.fromkeys(names, threads) | {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-    result = {**shared, **os.environ}
+    environment = {**shared, **os.environ}
     if devices := chips.visible_gpus():
-        result["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
-    return result
+        environment["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+    return environment
 
 
 def read_tail(log: Path) -> str:
