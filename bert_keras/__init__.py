@@ -22,6 +22,7 @@ _MODULES = {
     "BertSpanPredictor": "bert_keras.kinds.span.network",
     "BertChooser": "bert_keras.kinds.choice.network",
     "BertRanker": "bert_keras.kinds.ranking.network",
+    "Task": "bert_keras.core.settings.tasks",
     "Tokenizer": "bert_keras.data.tokenization",
     "load": "bert_keras.inference.loading",
     "score": "bert_keras.scoring.scored_files",

@@ -212,7 +212,7 @@ LINES = {
     "training": 5540,
     "report": 1555,
     "scoring": 655,
-    "inference": 1005,
+    "inference": 1050,
     "checkpoints": 4115,
     "kinds": 7675,
     "graphs": 610,

@@ -38,7 +38,10 @@ def build_network(
     precision: architecture.Precision | None,
 ) -> keras.Model:
     network = registry.build_network(
-        checkpoint.bert_config, checkpoint.task, dtype=precision or "float32"
+        checkpoint.bert_config,
+        checkpoint.task,
+        dropout_prob=0.1,  # of a training in Python: the default of `finetune`
+        dtype=precision or "float32",
     )
     starting_point.assign(network, checkpoint.arrays, path=path)
     return network

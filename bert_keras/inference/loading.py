@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import conversion, run_directory
+from bert_keras.checkpoints import conversion, native, run_directory, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import architecture, tasks
@@ -124,6 +124,27 @@ class LoadedModel:
             model = dataclasses.replace(model, task=task)
         return model.predict(texts)
 
+    def save(self, directory: str | Path) -> None:
+        """Writes a model for a task as a finished run, which `load` and the commands
+        take. It has the weights that `network` has now, and no thresholds, which were
+        chosen for other weights."""
+        if self.tuned is None:
+            raise InputError(
+                f"`save` needs a model for a task, but this one is for {self.task.kind}"
+                ": give `load` a `task`, or run `bert-keras pretrain --init`"
+            )
+        checkpoint = weights.Checkpoint(
+            bert_config=self.config,
+            task=self.task,
+            arrays=weights.from_network(self.network),
+            vocabulary=self.tuned.tokenizer.vocabulary,
+            do_lower_case=self.tuned.tokenizer.do_lower_case,
+            settings=self.tuned.settings,
+        )
+        files.check_is_new(directory := files.path(directory).absolute())
+        with files.new_directory(directory) as temporary:
+            native.write(checkpoint, temporary)
+
 
 def _listed(texts: Iterable[Any]) -> list[Any]:
     if isinstance(texts, str):
@@ -136,10 +157,14 @@ def _are_pairs(texts: list[Any]) -> bool:
 
 
 def load(
-    path: str | Path, *, precision: architecture.Precision | None = None
+    path: str | Path,
+    *,
+    task: tasks.Task | None = None,
+    precision: architecture.Precision | None = None,
 ) -> LoadedModel:
     """Loads a trained model, to compute in `precision`; `None`: as a tuned run was
-    trained, else float32.
+    trained, else float32. With a `task`, the encoder gets a new head for it, with
+    random weights, whatever head the model has.
 
     `path` is a finished run directory, a `checkpoints/step-....safetensors` of one that
     may still train, or a directory of Google, Hugging Face, KerasHub or the Model
@@ -148,13 +173,25 @@ def load(
     local, is_tuned_run = files.path(path), False
     # A file is a checkpoint of a pre-training, which `conversion.read` opens.
     if conversion.recognize(local) == "native" and not local.is_file():
-        task = run_directory.read_task(local, verb="finetune")
-        is_tuned_run = task.kind in registry.LABELLED
-    if is_tuned_run:
+        own_task = run_directory.read_task(local, verb="finetune")
+        is_tuned_run = own_task.kind in registry.LABELLED
+    if is_tuned_run and task is None:
         source = tuned = finetuned.FinetunedModel.load(path, precision=precision)
         network = tuned.network
     else:
         source = conversion.read(path)
+        if task is not None:
+            kind = registry.labelled(task.kind)
+            if kind.has_labels != bool(task.labels):
+                expected = "no `labels`" if task.labels else "`labels`"
+                raise InputError(f"a task of the kind {task.kind} has {expected}")
+            pairs = {"has_text_pair": task.has_text_pair or kind.has_text_pair}
+            source = dataclasses.replace(
+                source,
+                task=task.model_copy(update=pairs),
+                arrays=weights.part(source.arrays, lambda n: n.startswith("encoder/")),
+                settings=None,
+            )
         tuned = finetuned.FinetunedModel.from_checkpoint(
             source, path, precision=precision
         )

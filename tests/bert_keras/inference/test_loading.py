@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import bert_keras
-from bert_keras.checkpoints import conversion, native
+from bert_keras.checkpoints import conversion, native, weights
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.inference import finetuned
+from bert_keras.kinds import registry
 from tests.bert_keras.checkpoints.formats import making
 
 pytestmark = pytest.mark.usefixtures("eagerly")
@@ -113,6 +114,84 @@ def test_a_foreign_tuned_model_predicts(model, tmp_path):
     np.testing.assert_allclose(
         [*answer.probabilities.values()], keras.ops.softmax(logits)[0], rtol=1e-5
     )
+
+
+NEW_TASKS = {
+    "classification": (tasks.Task(kind="classification", labels=("a", "b")), "w1 w2"),
+    "pairs": (
+        tasks.Task(kind="classification", labels=("a", "b"), has_text_pair=True),
+        ("w1", "w2"),
+    ),
+    "tagging": (tasks.Task(kind="tagging", labels=("O", "B-X")), ["w1", "w2", "w3"]),
+    "span": (tasks.Task(kind="span"), ("w1", "w2 w3")),
+    "choice": (tasks.Task(kind="choice"), ("w1", ["w2", "w3", "w4", "w5"])),
+}
+
+
+@pytest.mark.parametrize("name", NEW_TASKS)
+def test_a_model_with_a_new_head_is_saved_as_a_run(name, run, tmp_path):
+    task, example = NEW_TASKS[name]
+    loaded = bert_keras.load(run("classification"), task=task)
+    old, new = conversion.read(run("classification")), loaded.network
+    making.assert_same_arrays(
+        weights.part(weights.from_network(new), lambda n: n.startswith("encoder/")),
+        weights.part(old.arrays, lambda n: n.startswith("encoder/")),
+    )
+    assert new.get_config().get("dropout_prob") in (0.1, None)
+    for weight in new.weights:
+        weight.assign_add(0.1 * keras.random.normal(weight.shape, seed=1))
+    loaded.save(tmp_path / "saved")
+    again = bert_keras.load(tmp_path / "saved")
+    assert again.task == loaded.task
+    assert again.task.has_text_pair == (name in ("pairs", "span", "choice"))
+    making.assert_same_arrays(
+        weights.from_network(again.network), weights.from_network(new)
+    )
+    assert again.predict([example]) == loaded.predict([example])
+    # A tuned model is saved like one with a new head.
+    again.save(tmp_path / "saved_again")
+    kept = bert_keras.load(tmp_path / "saved_again")
+    assert kept.predict([example]) == loaded.predict([example])
+    conversion.convert(tmp_path / "saved", tmp_path / "theirs", to="hugging_face")
+    needs = registry.find(task.kind).needs
+    making.assert_same_arrays(
+        weights.part(conversion.read(tmp_path / "theirs").arrays, needs),
+        weights.part(weights.from_network(new), needs),
+    )
+
+
+def test_a_model_that_cannot_be_saved_or_get_a_head(run, model, tmp_path):
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/file").touch()
+    labels = ("a", "b")
+    for act, message in (
+        (
+            lambda: model("pretraining").save(tmp_path / "x"),
+            "`save` needs a model for a task, but this one is for pretraining: give "
+            "`load` a `task`, or run `bert-keras pretrain --init`",
+        ),
+        (
+            lambda: model("classification").save(tmp_path / "taken"),
+            f"{tmp_path}/taken: exists already; choose another directory",
+        ),
+        (
+            lambda: bert_keras.load(run("encoder"), task=tasks.Task(kind="tagging")),
+            "a task of the kind tagging has `labels`",
+        ),
+        (
+            lambda: bert_keras.load(
+                run("encoder"), task=tasks.Task(kind="span", labels=labels)
+            ),
+            "a task of the kind span has no `labels`",
+        ),
+        (
+            lambda: bert_keras.load(run("encoder"), task=tasks.Task(kind="encoder")),
+            "expected a model for a task, got a model for encoder",
+        ),
+    ):
+        with pytest.raises(InputError) as error:
+            act()
+        assert str(error.value) == message
 
 
 def test_a_model_that_is_not_tuned_gives_vectors_only(model):
