@@ -216,7 +216,7 @@ LINES = {
     "checkpoints": 4115,
     "kinds": 7675,
     "graphs": 610,
-    "labelled": 1565,
+    "labelled": 1610,
     "model": 2490,
     "data": 1740,
     "pages": 675,

@@ -34,8 +34,8 @@ def fill_mask(args: argparse.Namespace) -> None:
     {
         "--model": required(f"model with a masked-LM head: {options.ANY_CHECKPOINT}"),
         "--input": "sentences, one a line; `-` is standard input",
-        "--pairs": "instead of --input: minimal pairs, with columns `good` and "
-        "`bad`, and perhaps `group`, or those of BLiMP's files (.tsv, .csv, .jsonl)",
+        "--pairs": "instead of --input: minimal pairs, with columns `good`, `bad` and "
+        "perhaps `group`, or those of BLiMP's files (.tsv, .csv, .jsonl, .parquet)",
         "--group_by": "column of --pairs with the groups",
         "--pll": choice(
             choices.PllForm,
@@ -248,7 +248,7 @@ def export(args: argparse.Namespace) -> None:
         "--to": choice(choices.CheckpointFormat, "format to write", required=True),
         "--approximate_gelu": flag("allow a format whose GELU is the tanh form only"),
         "--keep_tokens": value(
-            "texts (.txt, .tsv, .csv, .jsonl; paths or patterns): leave out the pieces "
+            "texts (.txt, tables, JSON; paths or patterns): leave out the pieces "
             "of the vocabulary that they do not need; --to may then be the same format",
             nargs="+",
         ),

@@ -1,11 +1,15 @@
 """Tables of answers, with the columns of the input that was answered."""
 
 import csv
+import functools
 import io
 import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+# Cells of Parquet may be lists of dates or bytes, which JSON does not know.
+_json = functools.partial(json.dumps, ensure_ascii=False, default=str)
 
 
 class Column(NamedTuple):
@@ -38,7 +42,7 @@ def joined(
             is_number = number_format and suffix == ".jsonl"
             row[name] = float(value) if is_number else value
     if suffix == ".jsonl":
-        return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in found)
+        return "".join(f"{_json(row)}\n" for row in found)
     # In JSON lines rows may have different keys.
     names = list(dict.fromkeys(name for row in found for name in row))
     names = [name for name in names if name not in columns] + [*columns]
@@ -47,7 +51,7 @@ def joined(
         if isinstance(value, tuple):
             return separator.join(value)
         is_text = isinstance(value, str)
-        return value if is_text else json.dumps(value, ensure_ascii=False)
+        return value if is_text else _json(value)
 
     table = [names, *([text(row.get(name, "")) for name in names] for row in found)]
     if suffix == ".csv":

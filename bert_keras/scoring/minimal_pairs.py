@@ -63,8 +63,8 @@ def read_pairs(path: str | Path, *, group_by: str | None = None) -> list[Minimal
     """Reads pairs from the columns `good` and `bad`, and `group` if there is one.
 
     Args:
-        path: .tsv, .csv or .jsonl; BLiMP's own files have the columns `sentence_good`,
-            `sentence_bad` and `UID`.
+        path: .tsv, .csv, .jsonl or .parquet; BLiMP's own files have the columns
+            `sentence_good`, `sentence_bad` and `UID`.
         group_by: column of the groups; `None`: one of `GROUP_COLUMNS`, or no groups.
     """
     path, pairs = files.path(path), []

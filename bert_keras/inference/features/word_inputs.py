@@ -19,7 +19,10 @@ from bert_keras.kinds.tagging import ner, ner_windows
 from bert_keras.kinds.text import text
 from bert_keras.labelled import dataset, reading, tokenized
 
-_FORM_OF_SUFFIX = {".txt": "lines", ".tsv": "text", ".csv": "text", ".jsonl": "text"}
+_FORM_OF_SUFFIX = {
+    ".txt": "lines",
+    **dict.fromkeys((".tsv", ".csv", ".jsonl", ".parquet"), "text"),
+}
 # More make longer lists, fewer longer searches for batches of like lengths.
 _SENTENCES_AT_A_TIME = 1000
 

@@ -1,7 +1,7 @@
 """The best of four endings: files of SWAG's shape, model inputs and answers.
 
-A `.csv` file has the columns of SWAG, of which `sent1`, `sent2`, `ending0` to `ending3`
-and `label` are read. No TensorFlow.
+A `.csv` or `.parquet` file has the columns of SWAG, of which `sent1`, `sent2`,
+`ending0` to `ending3` and `label` are read. No TensorFlow.
 """
 
 # Labels are None only in files without any, which are not asked for them.
@@ -52,12 +52,12 @@ class Question(NamedTuple):
 
 
 def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
-    """Reads all rows of a `.csv` file. Without `has_label`, `label` is `None`."""
+    """Reads all rows of a file. Without `has_label`, `label` is `None`."""
     path = files.path(path)
-    if path.suffix.lower() != ".csv":
+    if path.suffix.lower() not in (".csv", ".parquet"):
         raise InputError(
-            f"{path}: expected a file named .csv with the columns of SWAG, got "
-            f"{path.suffix or 'no suffix'}"
+            f"{path}: expected a file named .csv or .parquet with the columns of SWAG, "
+            f"got {path.suffix or 'no suffix'}"
         )
     expected = ["sent1", "sent2", *_ENDINGS] + ["label"] * has_label
     questions = []
@@ -77,18 +77,19 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
                 f"{more[0]!r}"
             )
         # 2. The cells.
-        if not (cells["sent1"] + cells["sent2"]).strip():
+        first, second, *endings = (row.string(n, key=None) for n in expected[:6])
+        if not (first + second).strip():
             raise row.error(
                 "`sent1` and `sent2` are both empty: expected a text to be ended"
             )
-        if has_label and cells["label"] not in LABELS:
+        # Numbers in Parquet.
+        if has_label and str(cells["label"]) not in LABELS:
             raise row.error(
                 f"expected a label from 0 to {NUM_ENDINGS - 1}, the number of the "
                 f"right ending, got {cells['label']!r}"
             )
         label = int(cells["label"]) if has_label else None
-        texts = tuple(cells[name] for name in _ENDINGS)
-        question = Question(cells["sent1"], cells["sent2"], texts, label, row.line)
+        question = Question(first, second, tuple(endings), label, row.line)
         questions.append(question)
     return reading.at_least_one(path, questions)
 

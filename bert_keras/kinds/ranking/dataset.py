@@ -84,7 +84,7 @@ def read_questions(
     counts once, with its highest relevance.
 
     Args:
-        path: `.tsv`, `.csv` or `.jsonl`, see `text.read_texts`.
+        path: `.tsv`, `.csv`, `.jsonl` or `.parquet`, see `text.read_texts`.
         columns: names of the columns; those that are not set are `question`, `passage`
             and `relevance`, or `question`, `positive` and `negative`. `None`: these
             names, and errors recommend no setting.

@@ -93,7 +93,7 @@ def mine(
     Args:
         input_path: questions and right passages; wrong ones are kept.
         passages_path: passages to search: a `.txt` file with one a line, or a column
-            `passage` of `.tsv`, `.csv` or `.jsonl`.
+            `passage` of `.tsv`, `.csv`, `.jsonl` or `.parquet`.
         output_path: file to make, `.tsv`, `.csv` or `.jsonl`, with the columns of the
             input, and `question`, `passage` and `relevance`. A negative has the
             `question_id` of its question, too.

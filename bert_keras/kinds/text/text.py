@@ -1,8 +1,8 @@
 """Your own labelled texts: files in; labels and scores out.
 
 A file is tab-separated (`.tsv`; quotes are ordinary characters, as in GLUE),
-comma-separated (`.csv`; standard quoting), JSON lines (`.jsonl`) or, without labels,
-a text a line (`.txt`). No TensorFlow.
+comma-separated (`.csv`; standard quoting), JSON lines (`.jsonl`), Parquet (`.parquet`)
+or, without labels, a text a line (`.txt`). No TensorFlow.
 """
 
 # Labels are None only in files without any, which are not asked for them.
@@ -45,7 +45,8 @@ def read_texts(
     Args:
         has_text_pair: whether to read second texts; `None`: if they have a column.
         has_several_labels: whether a text has any number of labels: a cell that has
-            them between separators, a list in JSON lines, or a column of 0 and 1 each.
+            them between separators, a list in JSON lines and Parquet, or a column of 0
+            and 1 each.
     """
     path, pair_name = files.path(path), columns.text_pair or "text_pair"
     examples = []
@@ -71,7 +72,7 @@ def _labels(row: reading.Row, columns: TextColumns) -> tuple[str, ...]:
     if isinstance(name, str):
         # 1. Labels in one column. A text may have no label at all.
         value = row.value(name, key="label")
-        if not row.is_json:
+        if not row.is_json and isinstance(value, str):
             value = [v.strip() for v in value.split(separator)] if value.strip() else []
         if not isinstance(value, list):
             raise row.error(

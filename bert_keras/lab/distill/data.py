@@ -283,7 +283,7 @@ def plain_texts(
                 raise InputError(
                     f"{name}: damaged: {errors.one_line(error)}; make the corpus again"
                 ) from None
-    elif files.path(path).suffix.lower() in (".tsv", ".csv", ".jsonl"):
+    elif files.path(path).suffix.lower() in (".tsv", ".csv", ".jsonl", ".parquet"):
         for row in text.read_texts(
             path, settings.columns, has_text_pair=False, has_label=False
         ):

@@ -55,7 +55,7 @@ CSV = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", "", "a.tsv: expected a file named .csv with the columns of SWAG, g"),
+        ("a.tsv", "", "a.tsv: expected a file named .csv or .parquet with the columns"),
         ("a.csv", CSV, "a.csv: holds no rows, expected at least one"),
         (
             *("a.csv", "sent1,sent2,ending0,ending1,ending2,label\na,b,c,d,e,0\n"),

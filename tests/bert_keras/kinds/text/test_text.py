@@ -99,8 +99,12 @@ HEAD, ROW = "text\tlabel\n", '{"text": "a", "label": 1}\n'
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.doc", "", "a.doc: expected a file named .tsv, .csv, .jsonl or .txt, got"),
-        ("a", "", "a: expected a file named .tsv, .csv, .jsonl or .txt, got no suffix"),
+        (
+            "a.doc",
+            "",
+            "a.doc: expected a file named .tsv, .csv, .jsonl, .parquet or .t",
+        ),
+        ("a", "", "a: expected a file named .tsv, .* or .txt, got no suffix"),
         ("a.txt", "a\nb\n", r"a.txt: no column 'label' \(there: text\)"),
         ("a.tsv", "", "expected a first line with names of columns"),
         *(
