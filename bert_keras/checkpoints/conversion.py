@@ -96,7 +96,7 @@ def recognize(path: str | Path) -> str:
     else:
         loader = "tf.saved_model.load or TensorFlow Serving"
         for pattern, kind, caller in (
-            ("*.tflite", "LiteRT", "tf.lite.Interpreter"),
+            ("*.tflite", "LiteRT", "ai_edge_litert's Interpreter"),
             ("*.onnx", "ONNX", "onnxruntime.InferenceSession"),
             ("saved_model.pb", "a SavedModel", loader),
         ):

@@ -1,12 +1,11 @@
 """The formats of exports: functions that write a file, and load it again to run it.
 
 A SavedModel takes strings and gives answers; LiteRT (TensorFlow Lite) and ONNX files
-take ids and give numbers. ONNX needs the extra `onnx`, whose packages are imported only
-when they are used.
+take ids and give numbers. Both need packages of the extra of their name, which are
+imported only when they are used.
 """
 
 import importlib
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -52,11 +51,10 @@ def write_litert(model: served.ServedModel, path: Path) -> None:
 
 
 def load_litert(path: Path) -> Run:
-    with warnings.catch_warnings():
-        # TensorFlow says that its interpreter goes on in a package of its own.
-        warnings.simplefilter("ignore", UserWarning)
-        interpreter = tf.lite.Interpreter(str(path))
-    runner = interpreter.get_signature_runner()
+    # TensorFlow's own interpreter is deprecated in favour of this package.
+    from ai_edge_litert import interpreter
+
+    runner = interpreter.Interpreter(str(path)).get_signature_runner()
     return lambda ids: runner(**ids)
 
 
@@ -129,11 +127,17 @@ class IdFormat(NamedTuple):
     """A format of one file, from ids to numbers."""
 
     file_name: str
+    needs: tuple[str, ...]
+    """Modules of the extra that has the format's name."""
     write: Callable[[served.ServedModel, Path], None]
     load: Callable[[Path], Run]
 
 
 ID_FORMATS = {
-    "litert": IdFormat("model.tflite", write_litert, load_litert),
-    "onnx": IdFormat("model.onnx", write_onnx, load_onnx),
+    "litert": IdFormat(
+        *("model.tflite", ("ai_edge_litert.interpreter",)), write_litert, load_litert
+    ),
+    "onnx": IdFormat(
+        *("model.onnx", ("onnx", "onnxruntime", "tf2onnx")), write_onnx, load_onnx
+    ),
 }

@@ -84,9 +84,9 @@ def export_model(
         max_drop=max_drop,
         reduce_range=reduce_range,
     )
-    if to == "onnx":
-        for name in ("onnx", "onnxruntime", "tf2onnx"):
-            formats.check_installed(name, "onnx", "ONNX needs the package")
+    if to in formats.ID_FORMATS:
+        for name in formats.ID_FORMATS[to].needs:
+            formats.check_installed(name, to, f"--to {to} needs the package")
     model_dir, output_dir = files.path(model_dir), files.path(output_dir).absolute()
     if serving is not None:
         warm_up.check(to=to, output_dir=output_dir)

@@ -86,9 +86,11 @@ print(session.run(None, inputs))
 )
 
 _LITERT = (
-    _IDS.replace("FILE", "model.tflite").replace("MODULES", "tensorflow as tf")
+    _IDS.replace("FILE", "model.tflite").replace(
+        "MODULES", "ai_edge_litert.interpreter"
+    )
     + """\
-model = tf.lite.Interpreter("DIRECTORY/model.tflite")
+model = ai_edge_litert.interpreter.Interpreter("DIRECTORY/model.tflite")
 print(model.get_signature_runner()(**inputs))
 ```"""
 )

@@ -195,7 +195,10 @@ def init(tmp_path_factory):
             "that `export` made it from",
         ),
         ("evaluate --model onnx --input ok.csv", "(ONNX), which onnxruntime.Infere"),
-        ("evaluate --model litert --input ok.csv", "(LiteRT), which tf.lite.Inter"),
+        (
+            "evaluate --model litert --input ok.csv",
+            "(LiteRT), which ai_edge_litert's I",
+        ),
         (
             "evaluate --model hugging_face/model.safetensors --input ok.csv",
             "a file of a checkpoint; give its directory, hugging_face",

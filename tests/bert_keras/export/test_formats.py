@@ -389,12 +389,16 @@ def check_pretrained(run, pretrained: Path) -> None:
     np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_onnx_says_what_to_install(pretrained, tmp_path, monkeypatch):
-    for name in ("onnx", "onnxruntime", "tf2onnx"):
-        monkeypatch.setitem(sys.modules, name, None)
-    message = r"ONNX needs the package onnx .*: run `pip install '.\[onnx\]' -c con"
+@pytest.mark.parametrize(
+    ("to", "module"), [("onnx", "tf2onnx"), ("litert", "ai_edge_litert.interpreter")]
+)
+def test_a_format_says_what_to_install(pretrained, tmp_path, monkeypatch, to, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    message = (
+        rf"--to {to} needs the package {module} .*: run `pip install '.\[{to}\]' -c con"
+    )
     with pytest.raises(InputError, match=message):
-        export.export_model(pretrained, tmp_path / "new", to="onnx")
+        export.export_model(pretrained, tmp_path / "new", to=to)
 
 
 def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch):
@@ -407,7 +411,7 @@ def test_a_file_that_answers_otherwise_is_not_kept(tagger, tmp_path, monkeypatch
         numbers = formats.numbers_of(models[0])
         return lambda ids: {name: v + 1e-3 for name, v in numbers(ids).items()}
 
-    fake = formats.IdFormat("model.tflite", write, load)
+    fake = formats.IdFormat("model.tflite", (), write, load)
     monkeypatch.setitem(formats.ID_FORMATS, "litert", fake)
     with pytest.raises(RuntimeError, match="differently, by up to 0.001 in embedding"):
         export.export_model(tagger, tmp_path / "new", to="litert", embedding="cls")

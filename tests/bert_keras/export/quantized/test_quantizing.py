@@ -118,14 +118,15 @@ def float32_tables(path: Path) -> list[tuple[int, ...]]:
             for tensor in onnx.load(path).graph.initializer
             if tensor.data_type == onnx.TensorProto.FLOAT
         ]
+    from ai_edge_litert import interpreter
+
     return [
         tuple(tensor["shape"].tolist())
-        for tensor in tf.lite.Interpreter(str(path)).get_tensor_details()
+        for tensor in interpreter.Interpreter(str(path)).get_tensor_details()
         if tensor["dtype"] == np.float32
     ]
 
 
-@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 def test_products_have_no_weights_in_float32(exported):
     to, path = exported
     # Biases and scales are left, of 256 numbers at most, and tables that nothing is
