@@ -213,7 +213,7 @@ LINES = {
     "report": 1555,
     "scoring": 655,
     "inference": 1050,
-    "checkpoints": 4115,
+    "checkpoints": 4240,
     "kinds": 7675,
     "graphs": 610,
     "labelled": 1610,

@@ -83,7 +83,7 @@ def recognize(path: str | Path) -> str:
     problem = (
         "no known checkpoint format; expected a run directory, bert_model.ckpt.index "
         "with bert_config.json (Google, Model Garden), config.json with "
-        "model.safetensors (Hugging Face) or with model.weights.h5 (KerasHub)"
+        "model.safetensors or tf_model.h5 (Hugging Face) or model.weights.h5 (KerasHub)"
     )
     if names:
         problem = (
@@ -154,7 +154,8 @@ def convert(
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     source_format = recognize(input_path)
-    if source_format == to and keep_tokens is None:
+    is_as_written = not hugging_face.reads_tensorflow(files.path(input_path))
+    if source_format == to and keep_tokens is None and is_as_written:
         raise InputError(f"{input_path}: is in the format {to!r} already")
     # 1. Read, and change what the new format cannot say.
     source = read(input_path)

@@ -1,4 +1,4 @@
-"""Arrays of a Keras weights file, `*.weights.h5`, read with h5py alone. No link leads
+"""Arrays of a weights file of Keras 3 or 2, `*.h5`, read with h5py alone. No link leads
 out of the file, and claims are checked against its size before memory is allocated."""
 
 import contextlib
@@ -11,6 +11,7 @@ import h5py
 import ml_dtypes
 import numpy as np
 
+from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, one_line
 
@@ -28,7 +29,7 @@ class WeightsFile:
             for name, link in links.items():
                 if not isinstance(link, h5py.HardLink):
                     raise InputError(
-                        f"{path}: {name} is a link to elsewhere, expected the data "
+                        f"{path}: {name!r} is a link to elsewhere, expected the data "
                         "itself: links are not followed"
                     )
             items = {name: self._file[name] for name in links}
@@ -37,14 +38,15 @@ class WeightsFile:
                 # Compressed data may need more memory than the file has bytes.
                 if dataset.is_virtual or dataset.external or dataset.chunks:
                     raise InputError(
-                        f"{path}: {name} is compressed, or kept in another file: "
+                        f"{path}: {name!r} is compressed, or kept in another file: "
                         "expected what Keras writes"
                     )
             # No memory is allocated for impossible sizes.
             size, values = os.path.getsize(copy), datasets.values()
             if sum(math.prod(d.shape) * d.dtype.itemsize for d in values) > size:
                 raise InputError(f"{path}: claims more than its {size} bytes")
-            self.shapes = {name: datasets[name].shape for name in datasets}
+            self.layouts = safetensors_files.layouts_of(datasets)
+            self.shapes = {name: layout.shape for name, layout in self.layouts.items()}
 
     def read(self, name: str) -> np.ndarray:
         with _errors_of(self._path):
@@ -57,8 +59,8 @@ class WeightsFile:
             if is_opaque and dataset.attrs.get("dtype") == "bfloat16":
                 return dataset[()].view(ml_dtypes.bfloat16)
             raise InputError(
-                f"{self._path}: {name} holds {dataset.dtype}, expected floating-point "
-                "numbers; quantized models are not read"
+                f"{self._path}: {name!r} holds {dataset.dtype}, expected "
+                "floating-point numbers; quantized models are not read"
             )
 
 
@@ -70,4 +72,5 @@ def _errors_of(path: Path) -> Iterator[None]:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError, SystemError) as e:
         # What h5py raises for errors of HDF5; SystemError: a name that is not UTF-8.
-        raise InputError(f"{path}: cannot be read as HDF5: {one_line(e)}") from None
+        reason = "a name is damaged" if isinstance(e, SystemError) else one_line(e)
+        raise InputError(f"{path}: cannot be read as HDF5: {reason}") from None

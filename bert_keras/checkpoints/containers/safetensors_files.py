@@ -1,4 +1,4 @@
-"""Tensors in safetensors files: a single file, or shards with an index.
+"""Tensors of a safetensors file.
 
 The safetensors package is not used. Its reader maps a file of the local disk, which
 then counts as memory of the process, and reads nothing from a store; its writer needs
@@ -23,16 +23,13 @@ import pydantic
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, one_line
 
-NAME = "model.safetensors"
-INDEX_NAME = "model.safetensors.index.json"
-
-_FLOATS = {
+FLOATS = {
     "F64": np.dtype(np.float64),
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
     "BF16": np.dtype(ml_dtypes.bfloat16),
 }
-_DTYPES = _FLOATS | {
+_DTYPES = FLOATS | {
     "I64": np.dtype(np.int64),
     "I32": np.dtype(np.int32),
     "U32": np.dtype(np.uint32),
@@ -162,63 +159,6 @@ def _errors_of(path: str | Path) -> Iterator[None]:
         raise DamagedFile(
             f"{path}: cannot be read as safetensors: {one_line(error)}"
         ) from None
-
-
-class SafetensorsFiles:
-    """A `weights.Source` of the tensors of a directory, read on demand."""
-
-    def __init__(self, directory: Path):
-        self.path = directory / NAME
-        """The file, or the index of its shards, for errors."""
-        weight_map = {}
-        if not self.path.is_file():
-            self.path = directory / INDEX_NAME
-            weight_map = files.read_json(self.path).get("weight_map")
-            if not isinstance(weight_map, dict) or not weight_map:
-                raise InputError(
-                    f'{self.path}: expected "weight_map", from tensors to the files '
-                    "that hold them"
-                )
-        for name in weight_map.values():
-            if not isinstance(name, str) or not name.endswith(".safetensors"):
-                raise InputError(f"{self.path}: {name!r} is no *.safetensors file")
-            if "/" in name or "\\" in name:
-                raise InputError(
-                    f"{self.path}: names {name!r}: shards lie next to their index"
-                )
-        self._files: dict[str, SafetensorsFile] = {}
-        """For each tensor, the file that holds it."""
-        for name in sorted(set(weight_map.values())) or [NAME]:
-            path = directory / name
-            if not path.is_file():
-                raise InputError(
-                    f"{path}: missing; {self.path.name} names it: download it"
-                )
-            file = SafetensorsFile(path)
-            if twice := sorted(file.layouts.keys() & self._files.keys()):
-                raise InputError(f"{path}: {twice[0]!r} is in another shard too")
-            self._files |= dict.fromkeys(file.layouts, file)
-        if missing := sorted(weight_map.keys() - self._files.keys()):
-            raise InputError(
-                f"{self.path}: names {len(missing)} tensors that no shard holds, such "
-                f"as {missing[0]!r}"
-            )
-        self.shapes = {name: file.shapes[name] for name, file in self._files.items()}
-
-    def read(self, name: str) -> np.ndarray:
-        return self._files[name].read(name)
-
-    def dtypes(self, names: Iterable[str]) -> set[str]:
-        names_of_dtypes = set()
-        for name in names:
-            dtype = self._files[name].layouts[name].dtype
-            if dtype not in _FLOATS.values():
-                raise InputError(
-                    f"{self.path}: {name!r} holds {_CODES.get(dtype, dtype)}, expected "
-                    f"one of {', '.join(_FLOATS)}: quantized models are not read"
-                )
-            names_of_dtypes.add(str(dtype))
-        return names_of_dtypes
 
 
 def write(

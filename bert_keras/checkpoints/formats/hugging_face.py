@@ -1,4 +1,4 @@
-"""Hugging Face's BERTs: `config.json`, `model.safetensors` or its shards, a tokenizer.
+"""Hugging Face's BERTs: `config.json`, weights in one file or in shards, a tokenizer.
 
 None of their packages is used; nothing that the files name is imported or run.
 `config.json` has the sizes and the task. It names the model's class; otherwise the
@@ -13,8 +13,12 @@ from typing import Any
 import numpy as np
 
 from bert_keras.checkpoints import weights
-from bert_keras.checkpoints.containers import safetensors_files
-from bert_keras.checkpoints.formats import google_tf1, hugging_face_tokenizer
+from bert_keras.checkpoints.containers import safetensors_files, sharded_files
+from bert_keras.checkpoints.formats import (
+    google_tf1,
+    hugging_face_tensorflow,
+    hugging_face_tokenizer,
+)
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import strict, tasks
@@ -34,6 +38,8 @@ _OUR_ACTIVATIONS = {
 
 KINDS: dict[str, tasks.TaskKind] = {
     "BertForMaskedLM": "pretraining",
+    # The same network, unless it is a decoder.
+    "BertLMHeadModel": "pretraining",
     "BertForNextSentencePrediction": "pretraining",
     # The first kind of a class comes last, so it stays.
     **{
@@ -65,8 +71,15 @@ _ONLY_VALUES: dict[str, Any] = {
 else and is refused."""
 
 _CONFIG = "config.json"
-_SAFETENSORS = (safetensors_files.NAME, safetensors_files.INDEX_NAME)
-_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_SAFETENSORS, _PICKLE = "model.safetensors", "pytorch_model.bin"
+_OPENERS = {
+    _SAFETENSORS: (safetensors_files.SafetensorsFile, str),
+    hugging_face_tensorflow.NAME: (
+        hugging_face_tensorflow.TensorflowFile,
+        hugging_face_tensorflow.tensor_name,
+    ),
+}
+"""What opens each file of weights and names its tensors, the first choice first."""
 
 _ENCODER = {
     ours: theirs.replace("/", ".").replace("layer_{i}", "layer.{i}")
@@ -89,23 +102,34 @@ def recognizes(path: Path) -> bool:
 
 
 def has_weights(path: Path) -> bool:
-    has_config = (path / _CONFIG).is_file()
-    names = (*_SAFETENSORS, *_PICKLES)
-    return has_config and any((path / name).is_file() for name in names)
+    return (path / _CONFIG).is_file() and bool(_weights_in(path))
+
+
+def reads_tensorflow(path: Path) -> bool:
+    """Whether weights of TensorFlow are there, and none of safetensors."""
+    first = _weights_in(path)[:1]
+    return any(name.startswith(hugging_face_tensorflow.NAME) for name in first)
+
+
+def _weights_in(path: Path) -> list[str]:
+    endings = ("", sharded_files.INDEX)
+    names = (file + end for file in (*_OPENERS, _PICKLE) for end in endings)
+    return [name for name in names if (path / name).is_file()]
 
 
 def read(path: Path) -> weights.Checkpoint:
-    """Opens a directory; logs that weights of other precisions become float32."""
+    """Opens a directory; logs that weights of other precisions become float32, and
+    which of several files of weights is read."""
     # 1. The model's class, which must be a BERT as published.
     config_path = path / _CONFIG
     values = files.read_json(config_path)
     architecture = _named_architecture(values, config_path)
-    if not any((path / name).is_file() for name in _SAFETENSORS):
-        raise _no_safetensors(path, architecture or "BertModel")
-    source = safetensors_files.SafetensorsFiles(path)
+    source = _open_weights(path, architecture or "BertModel")
     shapes = source.shapes
     if architecture is None:
-        architecture = architecture_by_tensors(shapes, config_path)
+        named = source.metadata.get("class")
+        named = next((known for known in KINDS if known.lower() == named), None)
+        architecture = named or architecture_by_tensors(shapes, config_path)
     # 2. Its sizes and its task.
     bert_config = _read_bert_config(values, config_path)
     # Before making as many rows as the configuration claims.
@@ -168,8 +192,9 @@ def _named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
             )
     if not (named := values.get("architectures")):
         return None
-    if named in ([known] for known in KINDS):
-        return named[0]
+    for known in KINDS:
+        if named in ([known], [f"TF{known}"]):
+            return known
     raise InputError(
         f'{path}: "architectures" is {named!r}, expected one of '
         f"{', '.join(KINDS)}; take the key away to go by the tensors"
@@ -265,17 +290,24 @@ def _read_labels(
     )
 
 
-def _no_safetensors(path: Path, architecture: str) -> InputError:
-    pickles = [name for name in _PICKLES if (path / name).is_file()]
-    if not pickles:
-        expected = " or ".join(_SAFETENSORS)
-        return InputError(f"{path}: expected {expected}, found neither")
-    return InputError(
-        f"{path}: the weights are in {pickles[0]}, a pickle, which can run any code "
-        "when it is read; if you trust it, convert it where transformers is installed: "
-        f'python -c "from transformers import {architecture} as M; '
-        f'M.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})"'
-    )
+def _open_weights(path: Path, architecture: str) -> sharded_files.ShardedFiles:
+    if not (names := _weights_in(path)):
+        raise InputError(
+            f"{path}: expected {' or '.join(_OPENERS)} or an index of their shards, "
+            "found none"
+        )
+    name, *others = names
+    if name.startswith(_PICKLE):
+        raise InputError(
+            f"{path}: the weights are in {name}, a pickle, which can run any code when "
+            "it is read; if you trust it, convert it where transformers is installed: "
+            f'python -c "from transformers import {architecture} as M; '
+            f'M.from_pretrained({str(path)!r}).save_pretrained({str(path)!r})"'
+        )
+    if others:
+        logger.info("%s: reads %s, not %s", path, name, " or ".join(others))
+    open_file, tensor_name = _OPENERS[name.removesuffix(sharded_files.INDEX)]
+    return sharded_files.ShardedFiles(path / name, open_file, tensor_name=tensor_name)
 
 
 def _rows(bert_config: BertConfig, task: tasks.Task) -> list[weights.Row]:
@@ -339,7 +371,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     hugging_face_tokenizer.write(checkpoint, directory)
     float32 = np.dtype(np.float32)
     safetensors_files.write(
-        directory / safetensors_files.NAME,
+        directory / _SAFETENSORS,
         {
             row.theirs: safetensors_files.Layout(float32, row.their_shape)
             for row in rows

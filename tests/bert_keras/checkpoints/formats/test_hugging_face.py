@@ -13,7 +13,6 @@ import safetensors.numpy
 
 import bert_keras
 from bert_keras.checkpoints import weights
-from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.checkpoints.formats import (
     hugging_face,
     hugging_face_tokenizer,
@@ -77,6 +76,7 @@ def transformers():
 CLASSES = {
     "BertForPreTraining": {},
     "BertForMaskedLM": {"hidden_act": "gelu_new"},
+    "BertLMHeadModel": {},
     "BertForNextSentencePrediction": {},
     "BertModel": {"hidden_act": "relu", "type_vocab_size": 3},
     "BertForSequenceClassification": {"id2label": {0: "a", 1: "c", 2: "b"}},
@@ -120,7 +120,7 @@ def their_outputs(model, features):
 
 # Ours has both heads.
 ONE_OUTPUT = {
-    "BertForMaskedLM": ("masked_lm_logits",),
+    **dict.fromkeys(("BertForMaskedLM", "BertLMHeadModel"), ("masked_lm_logits",)),
     "BertForNextSentencePrediction": ("next_sentence_logits",),
 }
 
@@ -159,7 +159,10 @@ def test_their_models_and_ours_are_the_same(transformers, make_batch, name, tmp_
         scale = np.abs(expected).max() if name == "BASE" else 1.0
         np.testing.assert_allclose(actual, expected, atol=1e-5 * scale, err_msg=output)
     assert {path.rpartition("/")[0] for path in missing} == {
-        "BertForMaskedLM": {"encoder/pooler", "next_sentence_head/classifier"},
+        **dict.fromkeys(
+            ("BertForMaskedLM", "BertLMHeadModel"),
+            {"encoder/pooler", "next_sentence_head/classifier"},
+        ),
         "BertForNextSentencePrediction": {
             *("masked_lm_head", "masked_lm_head/transform"),
             "masked_lm_head/layer_norm",
@@ -596,7 +599,7 @@ TOKENIZER_CONFIG = [
         ({"model_type": "roberta"}, "the model is a RoBERTa, not a BERT"),
         ({"model_type": "electra"}, "the model is an ELECTRA, not a BERT"),
         ({"model_type": "t5"}, "the model is of the type 't5', not a BERT"),
-        ({"architectures": ["BertLMHeadModel"]}, r"\['BertLMHeadModel'\], expected on"),
+        ({"architectures": ["BertLMHead"]}, r"\['BertLMHead'\], expected one of Bert"),
         ({"architectures": [{}]}, r'"architectures" is \[{}\], expected one of BertFo'),
         ({"architectures": "BertModel"}, "\"architectures\" is 'BertModel', expected"),
         ({"position_embedding_type": "relative_key"}, "only 'absolute' is known here"),
@@ -640,7 +643,7 @@ def test_directories_without_weights(directory, tmp_path):
     with pytest.raises(InputError, match=message):
         hugging_face.read(directory)
     weights_file.rename(directory / "model.weights.h5")
-    with pytest.raises(InputError, match="found neither"):
+    with pytest.raises(InputError, match="found none"):
         hugging_face.read(directory)
     for path in (directory, directory / "config.json", tmp_path / "nowhere", tmp_path):
         assert not hugging_face.recognizes(path)
@@ -707,7 +710,7 @@ def shards(directory):
         )
         weight_map |= dict.fromkeys(part, file_name)
     index = {"metadata": {"total_size": 0}, "weight_map": weight_map}
-    (directory / safetensors_files.INDEX_NAME).write_text(json.dumps(index))
+    (directory / "model.safetensors.index.json").write_text(json.dumps(index))
     return directory
 
 
@@ -718,7 +721,7 @@ def test_shards_are_one_model(shards):
 
 
 def test_an_index_names_shards_next_to_it_that_hold_its_tensors(shards):
-    index = shards / safetensors_files.INDEX_NAME
+    index = shards / "model.safetensors.index.json"
     first = "model-00001-of-00002.safetensors"
     weight_map = json.loads(index.read_text())["weight_map"]
     for path in (shards / "extra.safetensors", shards.parent / "other.safetensors"):

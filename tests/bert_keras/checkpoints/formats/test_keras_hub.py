@@ -393,7 +393,7 @@ def virtual_data(file, name):
     file.create_virtual_dataset(name, layout)
 
 
-ELSEWHERE = "layers/dense/vars/0 is a link to elsewhere"
+ELSEWHERE = "'layers/dense/vars/0' is a link to elsewhere"
 NOT_PLAIN = "is compressed, or kept in another file"
 
 
@@ -404,7 +404,7 @@ NOT_PLAIN = "is compressed, or kept in another file"
         (lambda f, n: f.update({n: h5py.ExternalLink("other.h5", "/s")}), ELSEWHERE),
         (
             lambda f, n: f.update({"layers/more": h5py.ExternalLink("other.h5", "/")}),
-            "layers/more is a link to elsewhere",
+            "'layers/more' is a link to elsewhere",
         ),
         (
             lambda f, n: f.create_dataset(
@@ -424,7 +424,7 @@ NOT_PLAIN = "is compressed, or kept in another file"
         ),
         (
             lambda f, n: f.update({n: np.zeros((16, 16), np.int8)}),
-            "dense/vars/0 holds int8, expected floating",
+            "dense/vars/0' holds int8, expected floating",
         ),
     ],
 )
