@@ -2,12 +2,14 @@
 
 import unittest.mock
 
+import numpy as np
 import tensorflow as tf
 
-from bert_keras.checkpoints import conversion, run_directory, weights
+from bert_keras.checkpoints import conversion, run_directory, starting_point, weights
 from bert_keras.core.settings import architecture, pretraining, strict, tasks
 from bert_keras.export import writing
 from bert_keras.kinds import catalogue, registry
+from bert_keras.model import lora
 from bert_keras.training import finetune as training
 from bert_keras.training import pretrain as pretraining_verb
 from tests import conftest
@@ -63,6 +65,37 @@ def make_run(
     if change is not None:
         change(network)
     weights.finish_run(run, network, results or {"steps": 0})
+    return directory
+
+
+def make_adapter(directory, base, settings=None, *, targets=None, seed=3, **task):
+    """A finished run of rank 2 on a base, with random changes and a random head."""
+    start, task = conversion.read(base), tasks.Task(**task)
+    transfers_head = registry.find(task.kind).transfers_head
+    arrays = starting_point.tuning_arrays(start, task, transfers_head=transfers_head)
+    adapter = tasks.Adapter(
+        base=str(base),
+        base_sha256=starting_point.digest(start, arrays),
+        rank=2,
+        alpha=3.0,
+        targets=targets or ("query", "value"),
+    )
+    run = run_directory.Run(
+        directory=directory,
+        task=task,
+        bert_config=start.bert_config,
+        vocabulary=start.vocabulary,
+        do_lower_case=start.do_lower_case,
+        adapter=adapter,
+    )
+    directory.mkdir()
+    run_directory.describe_run(run, settings)
+    network = registry.build_network(run.bert_config, task, seed=seed)
+    lora.enable(network, adapter, seed=seed)
+    random = np.random.default_rng(seed)
+    for weight in network.trainable_weights:
+        weight.assign(random.normal(0, 0.3, weight.shape))
+    weights.finish_run(run, network, {"steps": 0})
     return directory
 
 

@@ -28,6 +28,8 @@ def write_runs(directory: Path) -> None:
     settings = finetuning.FinetuningConfig(max_seq_length=16)
     make.make_run(directory / "mine", vocabulary, settings=settings, **task)
     make.make_run(directory / "mini", vocabulary, kind="pretraining")
+    make.make_run(directory / "base", vocabulary, kind="encoder")
+    make.make_adapter(directory / "changes", directory / "base", settings, **task)
 
 
 def run_script(text: str, directory: Path) -> str:

@@ -11,7 +11,13 @@ from typing import NamedTuple
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import native, run_directory, starting_point, weights
+from bert_keras.checkpoints import (
+    adapters,
+    native,
+    run_directory,
+    starting_point,
+    weights,
+)
 from bert_keras.checkpoints.formats import (
     companions,
     google_tf1,
@@ -108,16 +114,38 @@ def recognize(path: str | Path) -> str:
     raise InputError(f"{path}: {problem}")
 
 
-def read(path: str | Path) -> weights.Checkpoint:
+def read(path: str | Path, *, base: str | Path | None = None) -> weights.Checkpoint:
     """Reads and checks a checkpoint: a directory, or a TensorFlow checkpoint's prefix.
-    The vocabulary tells whether text is lower-cased, if nothing else does."""
+    The vocabulary tells whether text is lower-cased, if nothing else does. `base` is an
+    adapter's; `None`: the one that it names."""
     path = files.path(path)
-    checkpoint = FORMATS[recognize(path)].read(path)
+    checkpoint = _open(path, base)
     weights.check(checkpoint, path=path)
     if checkpoint.do_lower_case is None and checkpoint.vocabulary is not None:
         casing = companions.casing_of(checkpoint.vocabulary)
         checkpoint = dataclasses.replace(checkpoint, do_lower_case=casing)
     return checkpoint
+
+
+def _open(path: Path, base: str | Path | None = None) -> weights.Checkpoint:
+    form = FORMATS[recognize(path)]
+    adapter = run_directory.read_adapter(path) if form is native else None
+    if adapter is None:
+        if base is not None:
+            raise InputError(f"{path}: a whole model, but only an adapter has a base")
+        return form.read(path)
+    place = files.path(base or adapter.base)
+    try:
+        whole = _open(place)
+    except InputError as error:
+        if base is not None:
+            raise
+        raise InputError(
+            f"{path}: its base cannot be read: {error}; put it back, or merge with a "
+            f"copy of it: bert-keras convert --input {path} --base COPY --to native "
+            "--output NEW"
+        ) from None
+    return adapters.merge(form.read(path), whole, path=path, base_path=place)
 
 
 def init(path: str | Path) -> starting_point.Init:
@@ -137,6 +165,7 @@ def convert(
     approximate_gelu: bool = False,
     card: str | None = None,
     keep_tokens: Iterable[str] | None = None,
+    base: str | Path | None = None,
 ) -> Conversion:
     """Writes a checkpoint in another format.
 
@@ -150,15 +179,17 @@ def convert(
         card: content of a `README.md`, see `report.model_card`.
         keep_tokens: texts; pieces that they do not need are left out, see
             `data.vocabulary_pruning`. The format may then be the source's.
+        base: of an adapter, see `read`.
     """
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     source_format = recognize(input_path)
     is_as_written = not hugging_face.reads_tensorflow(files.path(input_path))
+    # 1. Read, and change what the new format cannot say.
+    source = read(input_path, base=base)
+    is_as_written = is_as_written and source.changes is None
     if source_format == to and keep_tokens is None and is_as_written:
         raise InputError(f"{input_path}: is in the format {to!r} already")
-    # 1. Read, and change what the new format cannot say.
-    source = read(input_path)
     target = _expressible(source, to, approximate_gelu=approximate_gelu)
     has_same_outputs, pruned = target is source, None
     # Of each row of the new embedding, that of the old one.
@@ -168,7 +199,7 @@ def convert(
     with files.new_directory(output_dir) as temporary:
         # 2. Write, and read back.
         left_out = FORMATS[to].write(target, temporary)
-        result = FORMATS[to].read(temporary)
+        result = _open(temporary)
         results = run_directory.read_results(temporary) or {}
         made_new = _check_weights(target, result, left_out)
         # A run's reader leaves out what its writer initialized; its results name it.

@@ -75,6 +75,7 @@ def read(path: Path) -> weights.Checkpoint:
         max_seq_length=settings and settings.max_seq_length,
         settings=settings,
         threshold=run_directory.threshold_of(results),
+        adapter=run.adapter,
     )
 
 
@@ -107,9 +108,14 @@ def _open_weights(
     source = safetensors_files.SafetensorsFile(path)
     layer = r"encoder/layer_(\d+)/"
     weights.check_num_layers(source.shapes, layer, run.bert_config, path)
+    shapes = weight_shapes.all_shapes(run.bert_config, run.task)
+    if (adapter := run.adapter) is not None:
+        own = ("head/", *["encoder/pooler/"] * adapter.has_pooler)
+        shapes = {name: shapes[name] for name in shapes if name.startswith(own)}
+        shapes |= weight_shapes.factor_shapes(run.bert_config, adapter)
     rows = [
         weights.Row(name, name, shape, shape)
-        for name, shape in weight_shapes.all_shapes(run.bert_config, run.task).items()
+        for name, shape in shapes.items()
         if name.startswith(registry.find(run.task.kind).parts)
     ]
     if missing := [row.ours for row in rows if row.ours not in source.shapes]:

@@ -22,6 +22,7 @@ from bert_keras.data import tokenization
 CONFIG_NAME = "config.yaml"
 INPUTS_NAME = manifest.INPUTS_NAME
 TASK_NAME = "task.json"
+ADAPTER_NAME = "adapter.json"
 BERT_CONFIG_NAME = "bert_config.json"
 TOKENIZER_CONFIG_NAME = "tokenizer_config.json"
 VOCABULARY_NAME = "vocab.txt"
@@ -53,6 +54,8 @@ class Run:
     bert_config: architecture.BertConfig
     vocabulary: tokenization.Vocabulary
     do_lower_case: bool
+    adapter: tasks.Adapter | None = None
+    """`None`: the run has all weights of its model."""
 
     @property
     def tokenizer(self) -> tokenization.Tokenizer:
@@ -123,6 +126,8 @@ def describe_run(run: Run, settings: strict.StrictModel | None) -> None:
     casing = {"do_lower_case": run.do_lower_case}
     _write_json(directory / TOKENIZER_CONFIG_NAME, casing)
     run.vocabulary.save(directory / VOCABULARY_NAME)
+    if run.adapter is not None:
+        _write_json(directory / ADAPTER_NAME, run.adapter.model_dump(mode="json"))
     # Last: its presence means that the description is complete.
     _write_json(directory / TASK_NAME, run.task.model_dump(mode="json"))
 
@@ -187,7 +192,15 @@ def read_run(directory: str | Path, **expected: Any) -> Run:
         bert_config=loading.read_bert_config(directory / BERT_CONFIG_NAME),
         vocabulary=tokenization.Vocabulary.load(directory / VOCABULARY_NAME),
         do_lower_case=casing.do_lower_case,
+        adapter=read_adapter(directory),
     )
+
+
+def read_adapter(directory: Path) -> tasks.Adapter | None:
+    path = directory / ADAPTER_NAME
+    if not path.is_file():
+        return None
+    return strict.build_config(tasks.Adapter, files.read_json(path), origin=path)
 
 
 def read_task(

@@ -100,7 +100,7 @@ def assign(
     layers = dict.fromkeys(
         name if name == _OUTPUT_BIAS else name.rpartition("/")[0]
         for name in missing
-        if not name.startswith("head/")
+        if not name.startswith("head/") and "/lora_kernel_" not in name
     )
     if layers:
         names = ", ".join(layers)

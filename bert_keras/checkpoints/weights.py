@@ -122,6 +122,10 @@ class Checkpoint:
     """Of a tuned run of ours, chosen on its dev file: see `run_directory`."""
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the file without a place here, by their names, and the reasons."""
+    adapter: tasks.Adapter | None = None
+    """Of changes of a base that has the other arrays: see `adapters.merge`."""
+    changes: "Checkpoint | None" = None
+    """Those that this model was merged from; `None`: it was whole."""
 
     @property
     def tokenizer(self) -> tokenization.Tokenizer | None:
@@ -215,11 +219,13 @@ def left_out(
     return {name: reason for name in checkpoint.arrays if name not in placed}
 
 
-def from_network(network: keras.Model) -> dict[str, np.ndarray]:
-    """Copies a built network's weights, by our names."""
+def from_network(
+    network: keras.Model, kept: Iterable[keras.Variable] | None = None
+) -> dict[str, np.ndarray]:
+    """Copies a built network's weights, by our names; `None`: all of them."""
     return with_parts_apart(
         (_name(network, weight), keras.ops.convert_to_numpy(weight))
-        for weight in network.weights
+        for weight in (network.weights if kept is None else kept)
     )
 
 
@@ -227,7 +233,9 @@ def finish_run(
     run: run_directory.Run, network: keras.Model, results: Mapping[str, Any]
 ) -> None:
     """Writes the weights of a network into its run, and last the run's results."""
-    arrays = from_network(network)
+    # The frozen weights of an adapter are its base's.
+    kept = network.trainable_weights if run.adapter else network.weights
+    arrays = from_network(network, kept)
     safetensors_files.write(
         run.directory / run_directory.WEIGHTS_NAME,
         safetensors_files.layouts_of(arrays),
@@ -275,9 +283,20 @@ def assign(network: keras.Model, arrays: Mapping[str, np.ndarray]) -> list[str]:
     return missing
 
 
+def share_frozen(network: keras.Model, other: keras.Model) -> None:
+    """Lets the frozen weights of a network be those of another, in one memory."""
+    theirs = {_name(other, weight): weight for weight in other.weights}
+    for weight in network.weights:
+        name = _name(network, weight)
+        if not weight.trainable and name in theirs:
+            weight._value = theirs[name]._value
+
+
 def _name(network: keras.Model, weight: keras.Variable) -> str:
     # A path begins with the name of the network, which a checkpoint does not have.
     rest = weight.path.partition("/")[2]
+    # The changes of query, key and value are apart here, too.
+    rest = re.sub(rf"{FUSED}/({'|'.join(APART)})_", r"\1/", rest)
     return f"encoder/{rest}" if isinstance(network, encoder.BertEncoder) else rest
 
 

@@ -246,6 +246,7 @@ def export(args: argparse.Namespace) -> None:
         "--input": required("checkpoint; its format is recognised"),
         "--output": required("directory to create"),
         "--to": choice(choices.CheckpointFormat, "format to write", required=True),
+        "--base": "base of an adapter (default: where the adapter says)",
         "--approximate_gelu": flag("allow a format whose GELU is the tanh form only"),
         "--keep_tokens": value(
             "texts (.txt, tables, JSON; paths or patterns): leave out the pieces "
@@ -256,7 +257,7 @@ def export(args: argparse.Namespace) -> None:
     needs=options.KERAS,
 )
 def convert(args: argparse.Namespace) -> None:
-    options.check_paths(models=[args.input])
+    options.check_paths(models=filter(None, (args.input, args.base)))
     from bert_keras.checkpoints import conversion
     from bert_keras.labelled import reading
     from bert_keras.report import model_card
@@ -269,6 +270,6 @@ def convert(args: argparse.Namespace) -> None:
         *(args.input, args.output),
         card=card,
         keep_tokens=args.keep_tokens and reading.read_strings(args.keep_tokens),
-        **options.named(args, "to", "approximate_gelu"),
+        **options.named(args, "to", "approximate_gelu", "base"),
     )
     options.print_lines(conversion.describe(done, to=args.to))

@@ -87,6 +87,10 @@ class FinetunedModel:
         settings = loading.load(
             finetuning.FinetuningConfig, run.directory / run_directory.CONFIG_NAME
         )
+        if run.adapter is not None:
+            checkpoint = conversion.read(directory)
+            precision = precision or settings.precision
+            return cls.from_checkpoint(checkpoint, directory, precision=precision)
         network = registry.build_network(
             run.bert_config,
             run.task,
@@ -111,16 +115,20 @@ class FinetunedModel:
         path: str | Path,
         *,
         precision: architecture.Precision | None = None,
+        network: keras.Model | None = None,
     ) -> Self | None:
         """Returns a tuned model; `None`: it was not tuned, or has no tokenizer."""
         settings, tokenizer = native.tuning_settings(checkpoint), checkpoint.tokenizer
         if settings is None or tokenizer is None:
             return None
         return cls(
-            network=build_network(checkpoint, path, precision=precision),
+            network=network or build_network(checkpoint, path, precision=precision),
             task=checkpoint.task,
             tokenizer=tokenizer,
             settings=settings,
+            threshold=checkpoint.threshold,
+            # Only our own settings come with a task that says it.
+            takes_pairs=checkpoint.task.has_text_pair if checkpoint.settings else None,
         )
 
     def read(

@@ -9,7 +9,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import conversion, native, run_directory, weights
+from bert_keras.checkpoints import (
+    adapters,
+    conversion,
+    native,
+    run_directory,
+    weights,
+)
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import architecture, tasks
@@ -17,7 +23,7 @@ from bert_keras.data import tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.labelled import answers, tokenized
-from bert_keras.model import encoder
+from bert_keras.model import encoder, lora
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +38,9 @@ class LoadedModel:
     """`None`: the files hold no vocabulary, or do not say whether it is cased."""
     tuned: finetuned.FinetunedModel | None
     """For answers; `None`: not tuned on a task."""
+    path: str | Path
+    adapter: tasks.Adapter | None = None
+    """Of changes that the network has beside the kernels of its base."""
 
     @property
     def takes_pairs(self) -> bool | None:
@@ -50,7 +59,7 @@ class LoadedModel:
         freezes it. This encoder is then a copy, whose pooler is trainable.
         """
         own = getattr(self.network, "encoder", self.network)
-        if own.pooler.trainable:
+        if own.pooler.trainable or self.adapter is not None:
             return own
         copy = type(own).from_config(own.get_config())
         copy.build()
@@ -133,10 +142,13 @@ class LoadedModel:
                 f"`save` needs a model for a task, but this one is for {self.task.kind}"
                 ": give `load` a `task`, or run `bert-keras pretrain --init`"
             )
+        arrays = weights.from_network(self.network)
+        if self.adapter is not None:
+            arrays = adapters.with_changes(arrays, arrays, self.adapter)
         checkpoint = weights.Checkpoint(
             bert_config=self.config,
             task=self.task,
-            arrays=weights.from_network(self.network),
+            arrays=arrays,
             vocabulary=self.tuned.tokenizer.vocabulary,
             do_lower_case=self.tuned.tokenizer.do_lower_case,
             settings=self.tuned.settings,
@@ -157,10 +169,11 @@ def _are_pairs(texts: list[Any]) -> bool:
 
 
 def load(
-    path: str | Path,
+    path: str | Path | LoadedModel,
     *,
     task: tasks.Task | None = None,
     precision: architecture.Precision | None = None,
+    adapter: str | Path | None = None,
 ) -> LoadedModel:
     """Loads a trained model, to compute in `precision`; `None`: as a tuned run was
     trained, else float32. With a `task`, the encoder gets a new head for it, with
@@ -168,8 +181,12 @@ def load(
 
     `path` is a finished run directory, a `checkpoints/step-....safetensors` of one that
     may still train, or a directory of Google, Hugging Face, KerasHub or the Model
-    Garden.
+    Garden. With an `adapter`, a run with `lora_rank` or a directory of peft, `path` is
+    its base, or the loaded base, whose weights all its adapters then share in memory.
     """
+    if adapter is not None:
+        is_loaded = isinstance(path, LoadedModel)
+        return _on_base(path if is_loaded else load(path, precision=precision), adapter)
     local, is_tuned_run = files.path(path), False
     # A file is a checkpoint of a pre-training, which `conversion.read` opens.
     if conversion.recognize(local) == "native" and not local.is_file():
@@ -198,5 +215,30 @@ def load(
         build = finetuned.build_network
         network = tuned.network if tuned else build(source, path, precision=precision)
     return LoadedModel(
-        network=network, task=source.task, tokenizer=source.tokenizer, tuned=tuned
+        network=network,
+        task=source.task,
+        tokenizer=source.tokenizer,
+        tuned=tuned,
+        path=path,
+    )
+
+
+def _on_base(base: LoadedModel, path: str | Path) -> LoadedModel:
+    if base.adapter is not None:
+        raise InputError(f"{base.path}: an adapter, expected the base of {path}")
+    whole = conversion.read(path, base=base.path)
+    network = registry.build_network(
+        whole.bert_config, whole.task, dtype=base.network.dtype_policy.name
+    )
+    lora.enable(network, whole.changes.adapter)
+    head = weights.part(whole.arrays, lambda name: name.startswith("head/"))
+    weights.assign(network, {**head, **whole.changes.arrays})
+    weights.share_frozen(network, base.network)
+    return LoadedModel(
+        network=network,
+        task=whole.task,
+        tokenizer=whole.tokenizer,
+        tuned=finetuned.FinetunedModel.from_checkpoint(whole, path, network=network),
+        path=path,
+        adapter=whole.changes.adapter,
     )

@@ -10,15 +10,23 @@ that seed and of the names of its parts, not of the order of creation.
 
 import functools
 import math
+import types
 import typing
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import keras
 from keras import ops
 
 from bert_keras.core.settings.architecture import Attention
-from bert_keras.model import dropout, fusion, operations, recomputation
+from bert_keras.model import (
+    dropout,
+    fusion,
+    operations,
+    recomputation,
+    weight_shapes,
+)
 
 # In einsum: B batch, N head, Q query position, K key position, H size per head.
 
@@ -49,6 +57,37 @@ class Dense(keras.layers.Dense):
 
     def build(self, input_shape=None):
         super().build((None, self.num_inputs))
+
+
+class QueryKeyValue(Dense):
+    """Queries, keys and values as one product, each with a low-rank change of its own.
+
+    Keras's `enable_lora` would make one change for all three.
+    """
+
+    factors: Mapping[str, tuple] = types.MappingProxyType({})
+    lora_scale = 1.0
+
+    def enable_lora_of(
+        self, part: str, rank: int, lora_alpha: float, a_initializer: keras.Initializer
+    ) -> None:
+        self._tracker.unlock()
+        size, name = self.num_inputs, f"{part}_lora_kernel"
+        a = self.add_weight((size, rank), a_initializer, "float32", name=f"{name}_a")
+        b = self.add_weight((rank, size), "zeros", "float32", name=f"{name}_b")
+        self.factors = {**self.factors, part: (a, b)}
+        self._tracker.lock()
+        self.lora_scale = lora_alpha / rank
+
+    @property
+    def kernel(self):
+        if not self.factors:
+            return super().kernel
+        parts = ops.split(super().kernel, len(weight_shapes.APART), axis=1)
+        for index, name in enumerate(weight_shapes.APART):
+            if name in self.factors:
+                parts[index] += self.lora_scale * ops.matmul(*self.factors[name])
+        return ops.concatenate(parts, axis=1)
 
 
 def build_parts(owner: keras.layers.Layer) -> None:
@@ -241,7 +280,7 @@ class SelfAttention(Part):
         self.size_per_head = hidden_size // num_attention_heads
         self._scale = 1.0 / math.sqrt(self.size_per_head)
         # One product with all three kernels is faster than three products.
-        self.query_key_value = Dense(
+        self.query_key_value = QueryKeyValue(
             self, hidden_size, 3 * hidden_size, "query_key_value"
         )
         self.dropout = self.make_dropout(dropout_rate, "dropout")

@@ -6,6 +6,17 @@ APART = ("query", "key", "value")
 """Parts of names: weights that a network has in one."""
 
 
+LORA_PLACES: dict[tasks.LoraTarget, str] = {
+    "query": "self_attention/query",
+    "key": "self_attention/key",
+    "value": "self_attention/value",
+    "attention.output.dense": "self_attention/output_dense",
+    "intermediate.dense": "feed_forward/intermediate_dense",
+    "output.dense": "feed_forward/output_dense",
+}
+"""Parts of names: the matrices of a layer that an adapter may change."""
+
+
 def all_shapes(
     bert_config: architecture.BertConfig, task: tasks.Task | None = None
 ) -> dict[str, tuple[int, ...]]:
@@ -56,6 +67,20 @@ def all_shapes(
             }
         width = 2 * units
     return shapes | _dense("head/classifier", width, task.num_labels)
+
+
+def factor_shapes(
+    bert_config: architecture.BertConfig, adapter: tasks.Adapter
+) -> dict[str, tuple[int, ...]]:
+    """Returns the shapes of the factors `a` and `b` of an adapter, by our names."""
+    shapes, factors = all_shapes(bert_config), {}
+    for index in range(bert_config.num_hidden_layers):
+        for target in adapter.targets:
+            place = f"encoder/layer_{index}/{LORA_PLACES[target]}"
+            num_in, num_out = shapes[f"{place}/kernel"]
+            factors[f"{place}/lora_kernel_a"] = num_in, adapter.rank
+            factors[f"{place}/lora_kernel_b"] = adapter.rank, num_out
+    return factors
 
 
 def _dense(name: str, num_in: int, num_out: int) -> dict[str, tuple[int, ...]]:

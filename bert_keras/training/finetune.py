@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.checkpoints import run_directory, starting_point
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.kinds import splits
@@ -86,6 +87,19 @@ def finetune(
             "init_sha256": starting_point.digest(start, arrays),
             "from_scratch": from_scratch,
         }
+        adapter, pooler = None, "encoder/pooler/kernel"
+        if settings.lora_rank is not None:
+            if from_scratch:
+                raise InputError("`lora_rank` needs a base: leave --from_scratch out")
+            reads_pooler = kind.needs(pooler) and not task.bilstm_units
+            adapter = tasks.Adapter(
+                base=str(files.path(init.path).absolute()),
+                base_sha256=recorded["init_sha256"],
+                rank=settings.lora_rank,
+                alpha=settings.lora_alpha or settings.lora_rank,
+                targets=settings.lora_targets,
+                has_pooler=reads_pooler and pooler not in arrays,
+            )
         train_inputs = examples[0].inputs
 
         def build(directory: run_directory.Run) -> tuple:
@@ -110,6 +124,7 @@ def finetune(
             dev=examples[1:],
             recorded=recorded,
             data_report=data_report.describe(examples, settings, kind=task.kind),
+            adapter=adapter,
         )
         return inputs, build
 

@@ -3,10 +3,11 @@
 import json
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import pydantic
 
+from bert_keras.core.errors import check_choice
 from bert_keras.core.settings import tasks
 from bert_keras.core.settings.architecture import Precision, Recompute
 from bert_keras.core.settings.pretraining import AdamwMode
@@ -158,6 +159,17 @@ class FinetuningConfig(StrictModel):
     """`tagging`: outputs of the encoder that the head reads, at the first pieces of a
     sentence's words, while the encoder stays as it is and drops nothing (paper, 5.3).
     Weights of a sum are learnt. null: the last layer of an encoder that is trained."""
+    lora_rank: int | None = pydantic.Field(default=None, gt=0)
+    """Rank of changes of `lora_targets` (LoRA; Hu et al., 2021), which are learnt with
+    the head while the rest of the encoder stays as it is. The run keeps these alone,
+    and the path of its base. It needs a larger `learning_rate`, such as 5e-4. null: all
+    weights are learnt."""
+    lora_targets: tuple[tasks.LoraTarget, ...] = ("query", "value")
+    """Matrices of each layer that are changed: query, key, value,
+    attention.output.dense, intermediate.dense, output.dense."""
+    lora_alpha: float | None = pydantic.Field(default=None, gt=0)
+    """The changes are multiplied by `lora_alpha / lora_rank`. null: `lora_rank`, so by
+    1, as in Keras, and in peft with its usual 8 for both."""
     batch_size: int = pydantic.Field(default=32, gt=0)
     """Examples per step, over all replicas."""
     batches: Literal["auto", "shuffled", "by_length"] = "auto"
@@ -236,6 +248,13 @@ class FinetuningConfig(StrictModel):
         # In YAML the label `1` is a number.
         return json.dumps(label) if isinstance(label, bool | int | float) else label
 
+    @pydantic.field_validator("lora_targets", mode="before")
+    @classmethod
+    def _are_matrices(cls, targets: Any) -> Any:
+        for name in targets if isinstance(targets, list | tuple) else [targets]:
+            check_choice("`lora_targets`", str(name), get_args(tasks.LoraTarget))
+        return targets
+
     @pydantic.field_validator("class_weights", mode="before")
     @classmethod
     def _weighs_labels(cls, weights: Any) -> Any:
@@ -264,6 +283,11 @@ class FinetuningConfig(StrictModel):
                 "`window_stride` is for `long_texts` windows_mean and windows_max, got "
                 f"{self.long_texts}: leave it out"
             )
+        if self.lora_rank and self.feature_layers:
+            yield "`feature_layers` freezes all that `lora_rank` changes: give only one"
+        usual = type(self).model_fields["lora_targets"].default
+        if not self.lora_rank and (self.lora_alpha or self.lora_targets != usual):
+            yield "`lora_targets` and `lora_alpha` need `lora_rank`, got null"
         if self.regression and self.has_several_labels:
             yield (
                 "a label is a number or one of several: give `regression` or "

@@ -113,6 +113,33 @@ def check_labels(
             raise InputError(f"{path}: {problem}, got {label!r}: rename it there")
 
 
+LoraTarget = Literal[
+    "query",
+    "key",
+    "value",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+]
+"""Matrices of a layer as peft's `target_modules` names those of Hugging Face's BERT;
+`output.dense` is the feed-forward part's alone."""
+
+
+class Adapter(StrictModel):
+    """A model as changes of a base: `kernel + alpha / rank * a @ b` in the place of
+    some kernels (LoRA; Hu et al., 2021), and a head."""
+
+    base: str
+    """Checkpoint of any format."""
+    base_sha256: str | None = None
+    """Digest of the base's weights and vocabulary; null: unknown."""
+    rank: int
+    alpha: float
+    targets: tuple[LoraTarget, ...]
+    has_pooler: bool = False
+    """Whether a pooler belongs to the changes, because the base has none."""
+
+
 class Task(StrictModel):
     """The answers of a run's heads."""
 

@@ -86,6 +86,7 @@ def complete(
     has_probabilities = losses.soft_weight and teacher.task.kind != "regression"
     for key, is_read, why in (
         ("feature_layers", False, "is not for `distill`: leave it out"),
+        ("lora_rank", False, "is not for `distill`: leave it out"),
         ("class_weights", has_labels, "is for labels: give --labels too"),
         ("label_smoothing", has_labels, "is for labels: give --labels too"),
         (

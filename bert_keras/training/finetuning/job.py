@@ -23,6 +23,7 @@ from bert_keras.data import tokenization
 from bert_keras.inference import forward
 from bert_keras.kinds.kind import Kind, Labelled
 from bert_keras.labelled import data_report, dataset
+from bert_keras.model import lora
 from bert_keras.report import scalar_log, task_summaries
 from bert_keras.training import run, watching
 from bert_keras.training.finetuning import learning
@@ -62,6 +63,8 @@ class Inputs(NamedTuple):
     recorded: dict[str, Any]
     """Digests in the run's directory, which a resumed run must match."""
     data_report: data_report.DataReport | None
+    adapter: tasks.Adapter | None = None
+    """`None`: the run keeps all weights."""
 
     @property
     def num_dev_examples(self) -> int:
@@ -111,6 +114,7 @@ class TuningJob(run.Job):
             bert_config=inputs.bert_config.model_copy(update=dropout),
             vocabulary=inputs.vocabulary,
             do_lower_case=inputs.do_lower_case,
+            adapter=inputs.adapter,
             inputs=inputs.recorded,
             changeable=CHANGEABLE,
         )
@@ -136,7 +140,11 @@ class TuningJob(run.Job):
             network, strategy=self.engine.strategy, ladder=settings.lengths or ()
         )
         self._seconds = keras.Variable(0.0, trainable=False, dtype="float64")
-        self.state = {**self.engine.state(), "run/seconds": self._seconds}
+        # The frozen weights of an adapter are read from its base again.
+        frozen = network.non_trainable_weights if inputs.adapter else []
+        left_out = {id(weight) for weight in frozen}
+        state = {k: v for k, v in self.engine.state().items() if id(v) not in left_out}
+        self.state = {**state, "run/seconds": self._seconds}
         # 3. Files of the run: its curves, the newest checkpoint, and the best one if it
         # is asked for.
         self._logs = self.run.directory / run_directory.LOGS_NAME
@@ -379,4 +387,6 @@ def build_network(
     )
     if compares_rows:
         network.gather = replicas.rows_of_all
+    if directory.adapter is not None:
+        lora.enable(network, directory.adapter, seed=settings.seed)
     return network

@@ -409,6 +409,7 @@ MISTAKES = [
     ({}, losses(soft_weight=0), "nothing is learnt from the teacher"),
     ({}, losses(hard_weight=1), "is for labels of the training file: give --labels"),
     ({"labels": True}, losses(hard_weight=0), "--labels with `distillation.hard_wei"),
+    ({}, {"lora_rank": 2}, "`lora_rank` is not for `distill`: leave it out"),
     ({}, {"label_smoothing": 0.1}, "`label_smoothing` is for labels: give --labels"),
     ({}, {"task": "tagging"}, "is for classification, but the task tagging is tagg"),
     ({"dev": ["10%"]}, {}, "is a part of a labelled training file: give --labels, or"),

@@ -81,6 +81,8 @@ class Run(NamedTuple):
     results: dict[str, Any]
     rows: list[dict[str, Any]]
     """Those of the dev file."""
+    changes: dict[str, Any]
+    """Of the settings."""
 
     @property
     def kind(self) -> Labelled:
@@ -109,19 +111,27 @@ def tune(init: Path, folder: Path, name: str, output: str = "run", **options) ->
 
 # Three kinds in every run of the tests: a training of each takes ten seconds.
 FAST = ("classification", "tagging", "ranking")
-KINDS = [pytest.param(k, marks=() if k in FAST else pytest.mark.slow) for k in DATA]
+FAST_WITH_LORA = ("classification",)
+LORA = {"lora_rank": 4, "lora_targets": ("query", "value", "output.dense")}
+KINDS = [
+    pytest.param((name, changes), id=f"{name}{label}", marks=marks)
+    for label, changes, fast in (("", {}, FAST), (" lora", LORA, FAST_WITH_LORA))
+    for name in DATA
+    for marks in [() if name in fast else pytest.mark.slow]
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
 def run(request, init, tmp_path_factory) -> Run:
-    name, folder = request.param, tmp_path_factory.mktemp(request.param)
+    name, changes = request.param
+    folder = tmp_path_factory.mktemp(name)
     data, rng = DATA[name], random.Random(5)
     rows = [data.row(rng, number) for number in range(NUM_TRAIN + NUM_DEV)]
     parts = {"train": rows[:NUM_TRAIN], "dev": rows[NUM_TRAIN:]}
     for part, of_part in parts.items():
         (folder / f"{part}{data.suffix}").write_text(data.write(of_part, True))
-    results = tune(init, folder, name)
-    return Run(name, folder / "run", results, parts["dev"])
+    results = tune(init, folder, name, changes=changes)
+    return Run(name, folder / "run", results, parts["dev"], changes)
 
 
 @pytest.fixture(scope="module")
@@ -337,6 +347,7 @@ def test_killed_anywhere_is_never_killed(run, init, at_step, monkeypatch):
 
     folder = run.path.parent
     changes = {"save_checkpoint_steps": 3, "save_checkpoint_minutes": None}
+    changes |= run.changes
     for step in (1, 4, 7):
         with monkeypatch.context(), pytest.raises(Killed):
             at_step(step, die)
@@ -352,7 +363,8 @@ def test_killed_anywhere_is_never_killed(run, init, at_step, monkeypatch):
 @pytest.mark.slow
 def test_two_replicas_train_as_one_device(run, init):
     two = test_learner.mirrored(2)
-    results = tune(init, run.path.parent, run.name, "two", strategy=two)
+    folder, options = run.path.parent, {"strategy": two, "changes": run.changes}
+    results = tune(init, folder, run.name, "two", **options)
     two = conversion.read(run.path.parent / "two").arrays
     for name, values in conversion.read(run.path).arrays.items():
         # The gradient of these biases may be 0, so Adam scales up its rounding.
@@ -364,6 +376,7 @@ def test_two_replicas_train_as_one_device(run, init):
 
 @pytest.mark.slow
 def test_a_share_of_the_training_file_is_held_out(run, init):
-    results = tune(init, run.path.parent, run.name, "share", dev=["25%"])
+    options = {"dev": ["25%"], "changes": run.changes}
+    results = tune(init, run.path.parent, run.name, "share", **options)
     total = results["num_train_examples"] + results["num_eval_examples"]
     assert total == NUM_TRAIN and results["num_eval_examples"] > 1
