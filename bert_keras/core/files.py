@@ -91,16 +91,20 @@ def read_lines(path: Path, *, expected: str = "a file of texts") -> Iterator[str
 
 def read_json(path: Path) -> dict[str, Any]:
     """Reads the keys and values of a JSON file; refuses JSON of another kind."""
+    values = read_json_value(path)
+    if not isinstance(values, dict):
+        raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
+    return values
+
+
+def read_json_value(path: Path) -> Any:
     text = read_text(path, expected="JSON")
     if not text.strip():
         raise InputError(f"{path}: expected JSON, it is empty")
     try:
-        values = parse_json(text)
+        return parse_json(text)
     except ValueError as error:
         raise InputError(f"{path}: expected JSON: {error}") from None
-    if not isinstance(values, dict):
-        raise InputError(f"{path}: expected keys and values, found {values!r:.80}")
-    return values
 
 
 def parse_json(text: str) -> Any:

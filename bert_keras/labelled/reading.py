@@ -174,23 +174,31 @@ def read_jsonl(
 ) -> Iterator[Row]:
     """Yields the objects of JSON lines, blank ones skipped; errors show `expected`. In
     rows that are to be written again beside answers, `is_copied`, half of a surrogate
-    pair, which no file can hold, is an error."""
-    for number, line in enumerate(files.read_lines(path), start=1):
-        if not line.strip():
-            continue
-        try:
-            cells = files.parse_json(line)
-        except ValueError as error:
-            raise InputError(f"{path}: line {number}: not JSON: {error}") from None
-        row = Row(path, number, cells)
-        if not isinstance(cells, dict):
-            raise row.error(f"expected {expected}, got {line.strip()[:60]}")
-        if is_copied and _SURROGATE.search(json.dumps(cells, ensure_ascii=False)):
+    pair, which no file can hold, is an error. A file named `.json` may have an array of
+    objects, or of lists."""
+    rows, kinds = _json_lines(path), dict
+    is_json = path.suffix.lower() == ".json"
+    if is_json and files.read_text(path).lstrip().startswith("["):
+        values = enumerate(files.read_json_value(path), start=1)
+        rows, kinds = (Row(path, *pair, "record") for pair in values), dict | list
+    for row in rows:
+        if not isinstance(row.cells, kinds):
+            raise row.error(f"expected {expected}, got {json.dumps(row.cells)[:60]}")
+        if is_copied and _SURROGATE.search(json.dumps(row.cells, ensure_ascii=False)):
             raise row.error(
                 "half of a surrogate pair, such as \\ud83d without its second half, is "
                 "no character: was the text cut within an emoji?"
             )
         yield row
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    for number, line in enumerate(files.read_lines(path), start=1):
+        if line.strip():
+            try:
+                yield Row(path, number, files.parse_json(line))
+            except ValueError as error:
+                raise InputError(f"{path}: line {number}: not JSON: {error}") from None
 
 
 def read_parquet(path: Path) -> Iterator[Row]:

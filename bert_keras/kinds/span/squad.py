@@ -1,15 +1,18 @@
 """Questions about a text, in files of SQuAD's layout.
 
 The layout is that of SQuAD 1.1 and 2.0, and of other data sets (XQuAD, TriviaQA after
-conversion).
+conversion); or that of Hugging Face's datasets, a flat list.
 """
 
+import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.labelled import reading
 
 
 class Answer(NamedTuple):
@@ -52,21 +55,27 @@ def gold_answers(questions: Iterable[Question]) -> dict[str, tuple[str, ...]]:
 
 
 def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
-    """Reads a `.json` file in the layout of SQuAD 1.1 or 2.0.
+    """Reads a `.json` file in the layout of SQuAD 1.1 or 2.0; or a flat list of
+    questions, which is an array there, JSON lines (`.jsonl`) or Parquet.
 
     An answer that is not at its `answer_start` is given its place if the text has it
     exactly once. A question without any answer that has a place can be answered and
     scored, not trained on. Other keys are ignored, and `answers` without `has_answers`.
     The file is UTF-8, a byte order mark allowed.
     """
-    content = files.read_json(path)
-    has_impossible = str(content.get("version")).lstrip("v") == "2.0"
+    path, content = files.path(path), None
+    if path.suffix.lower() not in (".jsonl", ".parquet"):
+        content = files.read_json_value(path)
     questions, places, num_repaired = {}, {}, 0
-    paragraphs = [
-        paragraph
-        for place, article in items(content, "data", str(path))
-        for paragraph in items(article, "paragraphs", place)
-    ]
+    if isinstance(content, dict):
+        has_impossible = str(content.get("version")).lstrip("v") == "2.0"
+        paragraphs = [
+            paragraph
+            for place, article in items(content, "data", str(path))
+            for paragraph in items(article, "paragraphs", place)
+        ]
+    else:
+        has_impossible, paragraphs = False, [*_flat_paragraphs(path, has_answers)]
     for paragraph_place, paragraph in paragraphs:
         context = field(paragraph, "context", str, paragraph_place)
         for place, node in items(paragraph, "qas", paragraph_place):
@@ -96,6 +105,26 @@ def read_squad(path: files.Path, *, has_answers: bool = True) -> QuestionSet:
     return QuestionSet(
         tuple(questions.values()), has_impossible, num_repaired, tuple(skipped)
     )
+
+
+def _flat_paragraphs(path: Path, has_answers: bool) -> Iterator[tuple[str, Any]]:
+    """Yields a paragraph for each question of a flat list, and its place."""
+    names, expected = ("text", "answer_start"), '{"context": ..., "question": ..., ...}'
+    is_parquet = path.suffix.lower() == ".parquet"
+    lines = reading.read_jsonl(path, expected=expected)
+    for row in reading.read_parquet(path) if is_parquet else lines:
+        place = f"{path}: {row.unit} {row.line}"
+        context = field(row.cells, "context", str, place)
+        node = {**row.cells, "id": str(row.cells.get("id", row.line))}
+        if has_answers:
+            answers = field(row.cells, "answers", dict, place)
+            pairs = itertools.zip_longest(
+                *(field(answers, name, list, place) for name in names)
+            )
+            node["answers"] = [dict(zip(names, pair, strict=True)) for pair in pairs]
+            # Without an answer as in SQuAD 2.0.
+            node["is_impossible"] = not node["answers"]
+        yield place, {"context": context, "qas": [node]}
 
 
 def _read_answers(

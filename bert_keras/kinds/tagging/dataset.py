@@ -27,7 +27,7 @@ from bert_keras.kinds.tagging import (
     tag_schemes,
 )
 from bert_keras.kinds.tagging.ner import Sentence
-from bert_keras.labelled import answers, dataset, reading
+from bert_keras.labelled import answers, dataset
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +65,9 @@ class TaggingDataset(dataset.Dataset):
             return {"predictions": content}
         fields = {"text", "entities"}
         rows = [record.model_dump(include=fields) for record in answers.records()]
-        if self.path.suffix.lower() == ".jsonl":
-            whole = (row.cells for row in reading.read_jsonl(self.path))
+        if ner.is_json(self.path):
+            records = ner.read_records(self.path, has_tags=self.has_labels)
+            whole = (row.cells for row in records)
             rows = [row | found for row, found in zip(whole, rows, strict=True)]
         lines = (files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
         return {"predictions": "".join(lines)}

@@ -2,11 +2,12 @@
 
 A file is in the columns of CoNLL-2003 (a word a line: the word first, its tag last, a
 blank line between sentences, `-DOCSTART-` before each document; four columns, two or
-any other number) or, named `.jsonl`, has lines of `{"words": [...], "tags": [...]}`, or
-of texts with entities as spans of characters: `{"text": "...", "entities": [{"start":
-0, "end": 5, "label": "PER"}]}`, where `start` is the first character and `end` the one
-after the last, in Unicode code points from 0, as Python counts. All tags of a file are
-of one scheme, see `tag_schemes`; IOB1 becomes IOB2 when it is read. No TensorFlow.
+any other number) or, named `.jsonl` or `.json`, has records of `{"words": [...],
+"tags": [...]}`, or of texts with entities as spans of characters: `{"text": "...",
+"entities": [{"start": 0, "end": 5, "label": "PER"}]}`, where `start` is the first
+character and `end` the one after the last, in Unicode code points from 0, as Python
+counts; or as `annotation_tools` reads them. All tags of a file are of one scheme, see
+`tag_schemes`; IOB1 becomes IOB2 when it is read. No TensorFlow.
 """
 
 # Labels are None only in files without any, which are not asked for them.
@@ -25,7 +26,7 @@ import numpy as np
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.kinds.tagging import tag_schemes
+from bert_keras.kinds.tagging import annotation_tools, tag_schemes
 from bert_keras.labelled import reading
 
 logger = logging.getLogger(__name__)
@@ -59,17 +60,17 @@ class Sentence(NamedTuple):
 def read(
     path: str | Path, *, has_tags: bool = True, has_lines: bool = False
 ) -> list[Sentence]:
-    """Reads all sentences of a file, `.jsonl` or columns, in UTF-8.
+    """Reads all sentences of a file, of JSON or in columns, in UTF-8.
 
     In IOB every entity then begins with `B-`, also one that begins with `I-` in its
     file, as in IOB1. In a file where most entities begin as they only do in IOB2, an
     `I-` there is an error of the file: it is read in the same way, as `conlleval` does,
     with a warning. Without `has_tags`, `tags` is `None`; with `has_lines`, such a file
-    has a text a line if it is not `.jsonl`.
+    has a text a line if it is not of JSON.
     """
     path = files.path(path)
-    if path.suffix.lower() == ".jsonl":
-        sentences = list(_read_jsonl(path, has_tags))
+    if is_json(path):
+        sentences = list(_read_json(path, has_tags))
     elif has_lines and not has_tags:
         remedy = "write the texts alone, or JSON lines named .jsonl"
         lines = enumerate(reading.read_plain_texts(path, remedy=remedy), start=1)
@@ -160,9 +161,20 @@ def _read_columns(path: Path, has_tags: bool) -> Iterator[Sentence]:
         document += not has_documents
 
 
-def _read_jsonl(path: Path, has_tags: bool) -> Iterator[Sentence]:
+def is_json(path: Path) -> bool:
+    return path.suffix.lower() in (".jsonl", ".json")
+
+
+def read_records(path: Path, *, has_tags: bool) -> Iterator[reading.Row]:
+    """Yields the records of a file of JSON, those of annotation tools in our form; all
+    of them without `has_tags`."""
     expected = '{"words": [...], "tags": [...]}' if has_tags else '{"words": [...]}'
-    rows = list(reading.read_jsonl(path, expected=expected, is_copied=True))
+    records = reading.read_jsonl(path, expected=expected, is_copied=True)
+    return annotation_tools.in_own_form(records, has_tags=has_tags)
+
+
+def _read_json(path: Path, has_tags: bool) -> Iterator[Sentence]:
+    rows = list(read_records(path, has_tags=has_tags))
     if rows and "text" in rows[0].cells and "words" not in rows[0].cells:
         yield from _read_texts(rows, has_tags)
         return
@@ -334,17 +346,16 @@ def with_columns(
             everything that a line of JSON has or else the words, and `prediction`, its
             tags. JSON lines have no columns: another file has their words instead.
     """
-    has_lines_of_json = path.suffix.lower() == ".jsonl"
     if suffix == ".jsonl":
         rows: Iterable[dict[str, Any]] = ({"words": s.words} for s in sentences)
-        if has_lines_of_json:
-            rows = (row.cells for row in reading.read_jsonl(path))
+        if is_json(path):
+            rows = (row.cells for row in read_records(path, has_tags=False))
         return "".join(
             json.dumps(row | {"prediction": tags}, ensure_ascii=False) + "\n"
             for row, tags in zip(rows, predicted_tags, strict=True)
         )
     words = ([word] for sentence in sentences for word in sentence.words)
-    if not has_lines_of_json:
+    if not is_json(path):
         words = (row for row in _rows(path) if _has_word(row))
     lines = []
     for tags in predicted_tags:

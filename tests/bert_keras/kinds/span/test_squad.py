@@ -3,7 +3,9 @@
 import functools
 import json
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from bert_keras.core.errors import InputError
 from bert_keras.kinds.span import squad
@@ -45,6 +47,46 @@ def test_reads_both_layouts(tmp_path):
     assert [(q.id, q.answers) for q in found.questions] == [("q", ()), ("p", ())]
     # A file may have no impossible question, and yet be of 2.0.
     assert read(tmp_path, content(qas(), version="v2.0")).has_impossible
+
+
+CONTEXT = "\U0001f600 the cat sat on the mat"
+FLAT = [
+    {
+        **{"id": "q", "title": "t", "context": CONTEXT, "question": "what?"},
+        "answers": {"text": ["cat", "mat"], "answer_start": [6, 21]},
+    },
+    {
+        **{"id": "i", "context": CONTEXT, "question": "who?"},
+        "answers": {"text": [], "answer_start": []},
+    },
+]
+
+
+def test_a_flat_list_is_read_as_the_layout_is(tmp_path):
+    whole = content(
+        qas("q", [("cat", 6), ("mat", 21)], is_impossible=False),
+        {"id": "i", "question": "who?", "answers": [], "is_impossible": True},
+        **{"context": CONTEXT, "version": "2.0"},
+    )
+    lines = "".join(f"\n{json.dumps(row)}\n" for row in FLAT)
+    parquet.write_table(pa.Table.from_pylist(FLAT), tmp_path / "q.parquet")
+    array = kind_data.write(tmp_path / "array.json", "\ufeff\n" + json.dumps(FLAT))
+    lines = kind_data.write(tmp_path / "q.jsonl", lines)
+    for has_answers in (True, False):
+        expected = read(tmp_path, whole, has_answers=has_answers)
+        for path in (array, lines, tmp_path / "q.parquet"):
+            found = squad.read_squad(path, has_answers=has_answers)
+            assert found.questions == expected.questions
+            assert found.has_impossible == has_answers
+    assert not read(tmp_path, json.dumps(FLAT[:1])).has_impossible
+    # Without ids the records are numbered, and numbers are strings.
+    bare = [{k: row[k] for k in ("context", "question")} for row in FLAT]
+    found = read(tmp_path, json.dumps([*bare, bare[0] | {"id": 7}]), has_answers=False)
+    assert [question.id for question in found.questions] == ["1", "2", "7"]
+
+
+def flat(**changes) -> str:
+    return json.dumps([FLAT[1], FLAT[0] | changes])
 
 
 def test_an_answer_at_the_wrong_place(tmp_path):
@@ -97,6 +139,19 @@ def test_an_answer_at_the_wrong_place(tmp_path):
             r"q.json: data\[0\].paragraphs\[0\]: expected 'context'",
         ),
         (content(), "holds no questions"),
+        ("[]", "q.json: holds no questions"),
+        ("3", r"line 1: expected \{\"context\": ..., \"question\": ..., ...\}, got 3"),
+        ("[3]", r"q.json: record 1: expected \{\"context\": .*, got 3"),
+        ("[[]]", r"q.json: record 1: expected an object with 'context', got \[\]"),
+        (flat(context=None), "q.json: record 2: 'context': expected a string, got n"),
+        (flat(question=3), r"record 2: qas\[0\]: 'question': expected a string, got 3"),
+        (flat(answers=[]), r"record 2: 'answers': expected an object, got \[\]"),
+        (flat(answers={"text": []}), "record 2: expected 'answer_start', which is not"),
+        (
+            flat(answers={"text": ["a"], "answer_start": []}),
+            r"answers\[0\]: 'answer_start': expected a whole number, got null",
+        ),
+        (flat(id="i"), r"the id 'i' is also at record 1: qas\[0\]: predictions go by"),
         (content(7), r"data\[0\].paragraphs\[0\].qas\[0\]: expected an object with"),
         (content({"id": "x"}), r"qas\[0\]: expected 'question', which is not there"),
         (content(qas(id=3)), r"qas\[0\]: 'id': expected a string, got 3"),
