@@ -15,7 +15,7 @@ import subprocess
 import textwrap
 from importlib import resources
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import pytest
@@ -133,6 +133,10 @@ def write_inputs(directory: Path) -> None:
     questions = {"version": "1.1", "data": [{"paragraphs": [paragraph]}]}
     labelled = table("text label", *(f"{row}\t{row[-1]}" for row in rows))
     tags = "the O\nroad O\nto O\nWinter B-LOC\n\nWinter B-LOC\n"
+    tagged = [
+        {"words": ["the", "road", "to", "Winter"], "tags": ["O", "O", "O", "B-LOC"]},
+        {"words": ["Winter", "was", "a"], "tags": ["B-LOC", "O", "O"]},
+    ]
     pair = "0\tit snowed\tthere was snow"
     rte = "index sentence1 sentence2"
     texts = {
@@ -165,6 +169,10 @@ def write_inputs(directory: Path) -> None:
             ),
         ),
         **dict.fromkeys(("names/train.txt", "names/dev.txt"), tags),
+        **dict.fromkeys(
+            ("names/train.jsonl", "names/dev.jsonl"),
+            "".join(f"{json.dumps(sentence)}\n" for sentence in tagged),
+        ),
         "questions.json": json.dumps(questions),
         "endings.csv": "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
         "the horse was tired,it,slept,sang,wrote,snowed,0\n",
@@ -178,7 +186,16 @@ def write_inputs(directory: Path) -> None:
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_text(text)
     write_dump(directory)
-    write_published_model(directory / "bert")
+    write_published_model(directory / "bert", kind="encoder")
+    write_published_model(directory / "bert-base-uncased", kind="pretraining")
+    # A model of three labels that `save_pretrained` of a TensorFlow class wrote.
+    theirs = REPOSITORY / "tests/data/tf_model"
+    (directory / "old_model").mkdir()
+    for name in ("config.json", "tf_model.h5"):
+        path = theirs / "TFBertForSequenceClassification" / name
+        shutil.copy(path, directory / "old_model")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(theirs / name, directory / "old_model")
 
 
 def write_dump(directory: Path) -> None:
@@ -193,7 +210,7 @@ def table(columns: str, *rows: str) -> str:
     return "\n".join([columns.replace(" ", "\t"), *rows, ""])
 
 
-def write_published_model(directory: Path) -> None:
+def write_published_model(directory: Path, **task: Any) -> None:
     """Writes a model of one layer, in the four files that the README downloads."""
     special = ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
     letters = string.ascii_lowercase
@@ -201,7 +218,7 @@ def write_published_model(directory: Path) -> None:
     vocabulary = tokenization.Vocabulary((*special, *letters, *parts, "the", "was"))
     sizes = make.small_config(len(vocabulary), max_position_embeddings=128)
     run = directory.with_name("run of bert")
-    make.make_run(run, vocabulary, bert_config=sizes, kind="encoder")
+    make.make_run(run, vocabulary, bert_config=sizes, **task)
     conversion.convert(run, directory, to="hugging_face")
     shutil.rmtree(run)
 
