@@ -216,13 +216,13 @@ LINES = {
     "checkpoints": 4360,
     "kinds": 7850,
     "graphs": 610,
-    "labelled": 1620,
+    "labelled": 1645,
     "model": 2590,
     "data": 1740,
     "pages": 675,
     "core": 3380,
     "tpu": 2095,
-    "pipelines": 8015,
+    "pipelines": 8020,
     "door": 135,
 }
 """Lines that each folder may have; 47,000 in all are the aim. Raise a number only with

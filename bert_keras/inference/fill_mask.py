@@ -28,7 +28,8 @@ def load_pretrainer(
     if not checkpoint.arrays.keys() >= head:
         raise InputError(
             f"{path}: has no head for masked words (it is a model for "
-            f"{checkpoint.task.kind}): give a model as its pre-training left it"
+            f"{checkpoint.task.kind}): give a model as its pre-training left it, or "
+            f"train such a head with `pretrain --init {path}`"
         )
     network = pretrainer.BertPretrainer(
         checkpoint.bert_config, dtype="float32", next_sentence=False

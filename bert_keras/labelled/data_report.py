@@ -260,9 +260,10 @@ def _label_problems(file: FileReport) -> Iterator[str]:
         count = sum(labels[label] for label in joined)
         if 2 * count > sum(labels.values()) and len(parts) < len(labels):
             yield (
-                f"most labels have {separator!r} in them, such as {joined[0]!r}: if "
-                "these are several labels of a text, give --set multi_label=true and, "
-                f"unless it is a comma, --set columns.label_separator={separator!r}"
+                f"{count:,} of {sum(labels.values()):,} labels have {separator!r} in "
+                f"them, such as {joined[0]!r}: if these are several labels of a text, "
+                "give --set multi_label=true and, unless it is a comma, --set "
+                f"columns.label_separator={separator!r}"
             )
             break
     # Labels that a person would take for one, such as " Yes" and "yes".
@@ -273,5 +274,6 @@ def _label_problems(file: FileReport) -> Iterator[str]:
         if len(alike) > 1:
             yield (
                 "labels that differ in spaces or capital letters only are learnt as "
-                f"different ones: {', '.join(map(repr, alike))}"
+                "different ones, give them one spelling: "
+                + ", ".join(f"{label!r} {labels[label]:,}" for label in alike)
             )

@@ -9,6 +9,7 @@ import functools
 import io
 import itertools
 import json
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple, TypeVar
 from bert_keras.core import errors, files, first_bytes
 from bert_keras.core.errors import InputError, nearest
 from bert_keras.core.settings import tasks
+
+logger = logging.getLogger(__name__)
 
 _Example = TypeVar("_Example")
 
@@ -49,12 +52,13 @@ class Row(NamedTuple):
         does."""
         if name in self.cells:
             return self.cells[name]
-        problem = (
-            f"no column {name!r} (there: {', '.join(self.cells)})"
-            f"{nearest(name, self.cells)}; rename it"
-        )
+        alike = nearest(name, self.cells)
+        problem = f"no column {name!r} (there: {', '.join(self.cells)}){alike}"
+        problem += "; rename it"
         if key is not None:
             problem += f", or fine-tune with --set columns.{key}=NAME"
+        if not alike and self.path.suffix.lower() in (".tsv", ".csv"):
+            problem += "; if the first line is a row, put a line of names above it"
         # Only in JSON lines can one row lack what another has.
         if self.is_json:
             raise self.error(problem)
@@ -97,7 +101,24 @@ def read_plain_texts(path: str | Path, *, remedy: str) -> list[str]:
         raise InputError(
             f"{path}: expected plain texts, one a line, but this is {actual}: {remedy}"
         )
-    return read_lines(path)
+    first, *others = lines = read_lines(path)
+    if others and _NAME_OF_TEXTS.fullmatch(first.strip('"')):
+        _warn_of_header(path, first)
+    return lines
+
+
+_NAME_OF_TEXTS = re.compile(
+    "(text|sentence|document|question|query|passage|review)s?", re.I
+)
+
+
+# Once: `predict` reads its input again, to write it beside the answers.
+@functools.cache
+def _warn_of_header(path: str | Path, first: str) -> None:
+    logger.warning(
+        "%s: the first line, %r, is read as a text: delete it if it names a column",
+        *(path, first),
+    )
 
 
 _SUFFIXES = {".tsv": "a table", ".csv": "a table", ".jsonl": "JSON lines"}

@@ -145,6 +145,12 @@ def _match(kind: str, pattern: str) -> list[str]:
         paths = files.match(pattern)
     except OSError as error:
         raise _unreadable(pattern, error) from None
+    if paths == [pattern] and os.path.isdir(pattern):
+        names = {"wikipedia": "*.bz2", "jsonl": "*.jsonl"}.get(kind, "*.txt")
+        raise InputError(
+            f"{pattern}: is a directory: give its files, --{kind} "
+            f"'{os.path.join(pattern, names)}'"
+        )
     if paths != [pattern]:
         paths = [path for path in paths if not os.path.isdir(path)]
     if not paths:

@@ -7,7 +7,9 @@ from bert_keras.checkpoints import conversion
 from bert_keras.checkpoints.formats import hugging_face
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
+from bert_keras.data import tokenization
 from bert_keras.inference import fill_mask
+from tests import conftest, make
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +101,26 @@ def test_a_model_without_a_masked_lm_head(pretrained_run, tmp_path):
     )
     message = (
         r"has no head for masked words \(it is a model for encoder\): give a model as "
-        "its pre-training left it$"
+        "its pre-training left it, or train such a head with `pretrain --init "
+        f"{tmp_path}`$"
     )
     with pytest.raises(InputError, match=message):
         fill_mask.FillMask(tmp_path)
+
+
+def test_a_tuned_model_gets_a_head_by_further_training(tiny_examples, tmp_path):
+    tuned, again = tmp_path / "tuned", tmp_path / "again"
+    vocabulary = tokenization.Vocabulary.load(tiny_examples / "vocab.txt")
+    config = make.small_config(len(vocabulary), **conftest.PRETRAINING["model"])
+    make.make_run(
+        tuned,
+        vocabulary,
+        bert_config=config,
+        kind="classification",
+        labels=("a", "b"),
+    )
+    with pytest.raises(InputError, match=f"or train .* `pretrain --init {tuned}`$"):
+        fill_mask.FillMask(tuned)
+    make.pretrain([tiny_examples], again, init=conversion.init(tuned))
+    [guesses] = fill_mask.FillMask(again)("ba [MASK]", top_k=3)
+    assert len(guesses) == 3

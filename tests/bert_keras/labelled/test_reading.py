@@ -58,6 +58,25 @@ def test_what_is_no_plain_text_is_refused(content, actual, tmp_path):
         reading.read_plain_texts(tmp_path / "a.txt", remedy="do it")
 
 
+def test_a_first_line_like_the_name_of_a_column(tmp_path, caplog):
+    """Is a text all the same; `predict`, which reads its input twice, says so once."""
+    for number, line in enumerate(("sentence", '"Text"', "Sentences")):
+        path = tmp_path / f"{number}.txt"
+        path.write_text(f"{line}\nIt was late.\n")
+        for _ in range(2):
+            rows = [row.cells["text"] for row in reading.read_rows(path)]
+            assert rows == [line, "It was late."]
+        assert caplog.messages == [
+            f"{path}: the first line, {line!r}, is read as a text: delete it if it "
+            "names a column"
+        ]
+        caplog.clear()
+    for text in ("text\n", "text me\nor not\n", "It was\nsentence\n", ""):
+        (tmp_path / "a.txt").write_text(text)
+        reading.read_plain_texts(tmp_path / "a.txt", remedy="x")
+    assert not caplog.messages
+
+
 def test_names_of_other_forms(tmp_path):
     for name, form in (("a.tsv", "a table"), ("a.jsonl", "JSON lines")):
         with pytest.raises(InputError, match=f"this is {form}: do it"):

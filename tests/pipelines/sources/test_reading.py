@@ -342,8 +342,15 @@ def test_nothing_to_read(tmp_path):
         reading.find_inputs({"wikipedia": [], "books": ()})
     with pytest.raises(InputError, match=r"^--books: no file matches '.*x\*'$"):
         reading.find_inputs({"books": [str(tmp_path / "x*")]})
-    with pytest.raises(InputError, match="cannot be read: Is a directory$"):
-        reading.find_inputs({"books": [str(tmp_path)]})
+    for kind, names in (
+        ("books", "*.txt"),
+        ("jsonl", "*.jsonl"),
+        ("wikipedia", "*.bz2"),
+    ):
+        with pytest.raises(InputError) as error:
+            reading.find_inputs({kind: [f"{tmp_path}/"]})
+        message = f"is a directory: give its files, --{kind} '{tmp_path}/{names}'"
+        assert str(error.value) == f"{tmp_path}/: {message}"
 
 
 def test_directories_and_names_that_are_not_utf_8(tmp_path):

@@ -115,9 +115,15 @@ HEAD, ROW = "text\tlabel\n", '{"text": "a", "label": 1}\n'
         (
             *("a.tsv", "txt\tlabel\na\t1\n"),
             r"a.tsv: no column 'text' \(there: txt, label\); did you mean 'txt'\?; "
-            "rename it, or fine-tune with --set columns.text=NAME",
+            "rename it, or fine-tune with --set columns.text=NAME$",
         ),
         ("a.tsv", "text\tx\na\t1\n", "no column 'label'.*--set columns.label=NAME"),
+        (
+            *("a.csv", "It was late.,pos\nIt was dark.,neg\n"),
+            r"no column 'text' \(there: It was late., pos\); rename it, or fine-tune "
+            "with --set columns.text=NAME; if the first line is a row, put a line of "
+            "names above it$",
+        ),
         (
             *("a.jsonl", ROW + '{"label": 1}\n'),
             r"a.jsonl: line 2: no column 'text' \(there: label\)",
