@@ -10,6 +10,8 @@ import numpy as np
 import tensorflow as tf
 from stock import Slope, mean
 
+from bert_keras.training.step import replicas
+
 NUM_BATCHES = 7
 X = np.ones((2 * NUM_BATCHES, 2), np.float32)
 
@@ -36,10 +38,11 @@ def ours() -> dict[str, float]:
     trained = slope.train({"x": X}, num_replicas=1, num_steps=NUM_BATCHES)
     trained.network.w.assign([[0.5], [0.5]])
     batches = tf.data.Dataset.from_tensor_slices({"x": X})
-    batches = batches.batch(2, drop_remainder=True).repeat()
-    evaluated = trained.evaluate(
-        batches, steps=NUM_BATCHES, verbose=0, return_dict=True
+    batches = replicas.distribute(
+        trained.distribute_strategy,
+        lambda *place: batches.batch(2, drop_remainder=True).repeat(),
     )
+    evaluated = trained.evaluate_round((batches, NUM_BATCHES))
     return {
         "steps": int(trained.optimizer.iterations),
         "right": NUM_BATCHES,

@@ -84,7 +84,7 @@ class BertTagger(EncoderWithHead):
             ops.cast(positions > 0, "int32"),
             training=training,
         )
-        # 0 at padding, however much of it there is. LiteRT has no slice with a new axis.
+        # 0 at padding, however much there is. LiteRT has no slice with a new axis.
         logits = ops.where(ops.expand_dims(positions, -1) > 0, logits, 0.0)
         missing = padded_length - ops.shape(positions)[1]
         logits = ops.pad(logits, [[0, 0], [0, missing], [0, 0]])
