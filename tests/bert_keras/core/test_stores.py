@@ -335,6 +335,12 @@ def test_an_object_that_changes_or_goes_while_it_is_read(store, monkeypatch):
         stores.read_version(path)
 
 
+def test_a_missing_file_of_the_disk_is_not_looked_for_again(store, monkeypatch):
+    monkeypatch.setattr(stores.time, "sleep", pytest.fail)
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        stores.put("nowhere", f"{store.root}/f")
+
+
 def test_conditional_writes(store):
     path = f"{store.root}/f"
     first = stores.write_if_unchanged(path, b"1", None)

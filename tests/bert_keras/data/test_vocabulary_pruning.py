@@ -74,3 +74,4 @@ def test_a_word_that_is_too_long_stays_unknown():
     left = kept([word], vocabulary=vocabulary)
     assert left == [*SPECIAL, "a", "##a"]
     assert pieces(left, word, True) == ["[UNK]"]
+    assert kept([word[1:]], vocabulary=vocabulary) == [*tokens]
