@@ -68,7 +68,9 @@ def make_run(
     return directory
 
 
-def make_adapter(directory, base, settings=None, *, targets=None, seed=3, **task):
+def make_adapter(
+    directory, base, settings=None, *, targets=None, has_pooler=False, seed=3, **task
+):
     """A finished run of rank 2 on a base, with random changes and a random head."""
     start, task = conversion.read(base), tasks.Task(**task)
     transfers_head = registry.find(task.kind).transfers_head
@@ -79,6 +81,7 @@ def make_adapter(directory, base, settings=None, *, targets=None, seed=3, **task
         rank=2,
         alpha=3.0,
         targets=targets or ("query", "value"),
+        has_pooler=has_pooler,
     )
     run = run_directory.Run(
         directory=directory,

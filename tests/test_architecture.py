@@ -213,7 +213,7 @@ LINES = {
     "report": 1555,
     "scoring": 655,
     "inference": 1095,
-    "checkpoints": 4360,
+    "checkpoints": 4575,
     "kinds": 7850,
     "graphs": 610,
     "labelled": 1645,

@@ -33,8 +33,14 @@ def merge(
     if any(name.startswith("head/") for name in own):
         parts = tuple(part for part in parts if part != "head/")
     theirs = weights.part(base.arrays, lambda name: name.startswith(parts))
-    arrays = with_changes(theirs, own, adapter)
-    return dataclasses.replace(changes, arrays=arrays, adapter=None, changes=changes)
+    # A copy of the base may have taken its place.
+    adapter = adapter.model_copy(update={"base": str(base_path)})
+    return dataclasses.replace(
+        changes,
+        arrays=with_changes(theirs, own, adapter),
+        adapter=None,
+        changes=dataclasses.replace(changes, adapter=adapter),
+    )
 
 
 def with_changes(

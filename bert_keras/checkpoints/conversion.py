@@ -24,6 +24,7 @@ from bert_keras.checkpoints.formats import (
     hugging_face,
     keras_hub,
     model_garden,
+    peft,
     sentence_transformers,
 )
 from bert_keras.core import files
@@ -41,6 +42,7 @@ FORMATS: dict[choices.CheckpointFormat, ModuleType] = {
     "sentence_transformers": sentence_transformers,
     "model_garden": model_garden,
     "google": google_tf1,
+    "peft": peft,
 }
 """Modules with `ACTIVATIONS`, `recognizes`, `read` and `write`, which returns the
 reasons why weights have no place in the format, by our names."""
@@ -89,7 +91,8 @@ def recognize(path: str | Path) -> str:
     problem = (
         "no known checkpoint format; expected a run directory, bert_model.ckpt.index "
         "with bert_config.json (Google, Model Garden), config.json with "
-        "model.safetensors or tf_model.h5 (Hugging Face) or model.weights.h5 (KerasHub)"
+        "model.safetensors or tf_model.h5 (Hugging Face) or model.weights.h5 "
+        "(KerasHub), or adapter_config.json (peft)"
     )
     if names:
         problem = (
@@ -130,6 +133,8 @@ def read(path: str | Path, *, base: str | Path | None = None) -> weights.Checkpo
 def _open(path: Path, base: str | Path | None = None) -> weights.Checkpoint:
     form = FORMATS[recognize(path)]
     adapter = run_directory.read_adapter(path) if form is native else None
+    if form is peft:
+        adapter = peft.read_adapter(path)
     if adapter is None:
         if base is not None:
             raise InputError(f"{path}: a whole model, but only an adapter has a base")
@@ -145,7 +150,8 @@ def _open(path: Path, base: str | Path | None = None) -> weights.Checkpoint:
             f"copy of it: bert-keras convert --input {path} --base COPY --to native "
             "--output NEW"
         ) from None
-    return adapters.merge(form.read(path), whole, path=path, base_path=place)
+    changes = peft.read(path, whole) if form is peft else form.read(path)
+    return adapters.merge(changes, whole, path=path, base_path=place)
 
 
 def init(path: str | Path) -> starting_point.Init:
@@ -187,7 +193,7 @@ def convert(
     is_as_written = not hugging_face.reads_tensorflow(files.path(input_path))
     # 1. Read, and change what the new format cannot say.
     source = read(input_path, base=base)
-    is_as_written = is_as_written and source.changes is None
+    is_as_written = is_as_written and (source.changes is None or to == "peft")
     if source_format == to and keep_tokens is None and is_as_written:
         raise InputError(f"{input_path}: is in the format {to!r} already")
     target = _expressible(source, to, approximate_gelu=approximate_gelu)
@@ -340,6 +346,7 @@ def prune(
         bert_config=checkpoint.bert_config.model_copy(update=size),
         vocabulary=type(checkpoint.vocabulary)(tuple(tokens[i] for i in kept)),
         arrays=collections.ChainMap(smaller, arrays),
+        changes=None,
     )
     num_bytes = [sum(a.nbytes for a in x.values()) for x in (pruned.arrays, arrays)]
     return pruned, kept, Sizes(len(kept), len(tokens), *num_bytes)

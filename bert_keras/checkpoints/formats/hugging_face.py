@@ -137,7 +137,7 @@ def read(path: Path) -> weights.Checkpoint:
     weights.check_num_layers(shapes, layer, bert_config, source.path)
     task = _read_task(values, architecture, shapes, config_path)
     # 3. The weights, under whatever names the file has for them.
-    rows, copies = _resolve(_rows(bert_config, task), shapes)
+    rows, copies = _resolve(all_rows(bert_config, task), shapes)
 
     def why_unused(name: str) -> str:
         if name in copies:
@@ -310,7 +310,7 @@ def _open_weights(path: Path, architecture: str) -> sharded_files.ShardedFiles:
     return sharded_files.ShardedFiles(path / name, open_file, tensor_name=tensor_name)
 
 
-def _rows(bert_config: BertConfig, task: tasks.Task) -> list[weights.Row]:
+def all_rows(bert_config: BertConfig, task: tasks.Task) -> list[weights.Row]:
     heads = registry.find(task.kind).names.heads.get("hugging_face", {})
     variables = {"kernel": ".weight", "bias": ".bias"}
     variables |= {"gamma": ".weight", "beta": ".bias"}
@@ -358,7 +358,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         "BertForTokenClassification": ("encoder/pooler/",),
         "BertForQuestionAnswering": ("encoder/pooler/",),
     }.get(architecture, ())
-    arrays, rows = checkpoint.arrays, _rows(checkpoint.bert_config, checkpoint.task)
+    arrays, rows = checkpoint.arrays, all_rows(checkpoint.bert_config, checkpoint.task)
     rows = [row for row in rows if not row.ours.startswith(no_place)]
     if lacking := [row.ours for row in rows if row.ours not in arrays]:
         logger.warning(

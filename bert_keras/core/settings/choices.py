@@ -8,6 +8,7 @@ CheckpointFormat = Literal[
     "hugging_face",
     "sentence_transformers",
     "keras_hub",
+    "peft",
     "native",
 ]
 """Formats that `convert` reads and writes."""

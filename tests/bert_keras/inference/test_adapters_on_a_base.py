@@ -50,6 +50,17 @@ def test_answers_are_those_of_the_merged_model(kind, base, adapters):
         assert one.prediction == pytest.approx(other.prediction, abs=1e-6)
 
 
+def test_a_directory_of_peft_is_an_adapter(base, adapters, tmp_path):
+    run = adapters["classification"]
+    conversion.convert(run, tmp_path / "peft", to="peft")
+    model = bert_keras.load(base, adapter=tmp_path / "peft")
+    batch = model.encode(TEXTS)
+    models = (model, bert_keras.load(run))
+    logits, expected = (m.network(batch)["logits"] for m in models)
+    np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-6)
+    assert model.predict(TEXTS)[0].prediction in ("0", "1", "2")
+
+
 def test_one_memory_holds_the_base(base, adapters):
     first = bert_keras.load(base)
     before = weights.from_network(first.network)
