@@ -70,7 +70,7 @@ def in_own_form(
 def _with_text(row: reading.Row) -> dict[str, Any]:
     match row.cells:
         case [str() as text, dict() as facts]:
-            return {**facts, "text": text}
+            return {"text": text, **facts}
         case list() as values:
             raise row.error(f"expected an object, got {values!r:.60}")
         case {"text": _}:

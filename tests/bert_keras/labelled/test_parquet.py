@@ -143,51 +143,40 @@ def test_cells_of_all_kinds(tmp_path):
             "a.parquet: holds no rows, expected at l",
         ),
         ({"text": ["\ud7ff\r"], "label": ["\n"]}, "expected a label of one line"),
+        ([["a"], ["b"]], "a.parquet: two columns are named 'text': rename one$"),
     ],
 )
 def test_bad_columns_are_named(columns, message, tmp_path):
-    parquet.write_table(pa.table(columns), tmp_path / "a.parquet")
+    names = ["text"] * 2 if isinstance(columns, list) else None
+    parquet.write_table(pa.table(columns, names), tmp_path / "a.parquet")
     with pytest.raises(InputError, match=message) as error:
         catalogue.read(tmp_path / "a.parquet", SETTINGS(task="text"))
     assert "\n" not in str(error.value)
 
 
-def test_two_columns_of_one_name(tmp_path):
-    columns = pa.array(["a"]), pa.array(["b"])
-    parquet.write_table(pa.table(columns, ["text", "text"]), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="two columns are named 'text': rename one"):
-        [*reading.read_rows(tmp_path / "a.parquet")]
-
-
-def damaged(data: bytes, rng: random.Random) -> bytes:
-    """Some bytes of others, an end cut off, or a part replaced by another length."""
-    kind, place = rng.randrange(3), rng.randrange(len(data))
-    if kind == 0:
-        return data[:place]
-    length = rng.randint(1, 9 if kind == 1 else 200)
-    return data[:place] + rng.randbytes(length) + data[place + length * (kind == 1) :]
-
-
 def test_damaged_files_are_one_line(tmp_path):
-    path, buffer, messages = tmp_path / "a.parquet", io.BytesIO(), set()
+    """An end cut off, bytes of others, or a part with more or fewer bytes."""
+    path, buffer, num_whole = tmp_path / "a.parquet", io.BytesIO(), 0
     rows = [{"text": f"text number {n}", "label": n % 3} for n in range(500)]
     table = pa.Table.from_pylist(rows)
     parquet.write_table(table, buffer, row_group_size=100, write_page_checksum=True)
-    rng, num_whole = random.Random(0), 0
-    for number in range(1000):
-        data = damaged(buffer.getvalue(), rng)
-        path.write_bytes(b"{" if number == 0 else data)
+    data, rng = buffer.getvalue(), random.Random(0)
+    for number in range(300):
+        place, length = rng.randrange(len(data)), rng.randint(1, 99)
+        rest = (b"", data[place + length :], data[place + rng.randint(0, 99) :])
+        path.write_bytes(data[:place] + rng.randbytes(length) + rest[number % 3])
         try:
             found = [row.cells for row in reading.read_rows(path)]
         except InputError as error:
-            assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
-            messages.add(str(error)[len(str(path)) :][:26])
+            assert str(error).startswith(f"{path}: cannot be read as Parquet after ")
+            assert "\n" not in str(error)
         else:
-            num_whole += found == rows
-            # Names in the footer have no checksum.
-            assert len(found) == 500 and all(len(cells) == 2 for cells in found)
-    assert messages >= {": cannot be read as Parquet"[:26]}
-    assert num_whole < 100
+            # The footer has no checksum.
+            assert [[*cells.values()] for cells in found] == [
+                [*r.values()] for r in rows
+            ]
+            num_whole += 1
+    assert num_whole < 30
     path.unlink()
     with pytest.raises(InputError, match="a.parquet: cannot be read .* No such file"):
         [*reading.read_rows(path)]
