@@ -97,10 +97,13 @@ def assign(
 ) -> None:
     """Assigns weights to a built network, and logs which stay as initialized."""
     missing = weights.assign(network, arrays)
+    # A new head is what a fine-tuning wants. A pooler that nothing needs is frozen.
+    needs_pooler = getattr(network, "encoder", network).pooler.trainable
+    untold = ("head/",) if needs_pooler else ("head/", "encoder/pooler/")
     layers = dict.fromkeys(
         name if name == _OUTPUT_BIAS else name.rpartition("/")[0]
         for name in missing
-        if not name.startswith("head/") and "/lora_kernel_" not in name
+        if not name.startswith(untold) and "/lora_kernel_" not in name
     )
     if layers:
         names = ", ".join(layers)

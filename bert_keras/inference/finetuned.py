@@ -75,11 +75,12 @@ class FinetunedModel:
             checkpoint = conversion.read(directory)
             model = cls.from_checkpoint(checkpoint, directory, precision=precision)
             if model is None:
-                raise InputError(
-                    f"{directory}: a model for {checkpoint.task.kind} or without its "
-                    "tokenizer: expected one that was tuned on a task, with its "
-                    "vocabulary and tokenizer_config.json"
-                )
+                lacks = "expected a model that was tuned on a task, got one for "
+                lacks += checkpoint.task.kind
+                if native.tuning_settings(checkpoint) is not None:
+                    lacks = "has no tokenizer: put its vocab.txt and "
+                    lacks += "tokenizer_config.json next to it"
+                raise InputError(f"{directory}: {lacks}")
             return model
         run = native.read_finished_run(
             directory, kinds=registry.LABELLED, verb="finetune"

@@ -1,5 +1,6 @@
 """Fine-tuning: a task's data and an encoder become a tuned run."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from bert_keras.training import run
 from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.finetuning import learning
 from bert_keras.training.step import engine
+
+logger = logging.getLogger(__name__)
 
 _NEEDS: tuple[tuple[Option, str], ...] = (
     ("class_weights", "texts with labels"),
@@ -81,6 +84,8 @@ def finetune(
         arrays = starting_point.tuning_arrays(
             start, task, transfers_head=kind.transfers_head
         )
+        if any(name.startswith("head/") for name in start.arrays.keys() - arrays):
+            logger.info("%s: its head is left out; a new one is trained", init.path)
         recorded = {
             "train_sha256": splits.file_hash(train),
             "dev_sha256": splits.file_hashes(dev),

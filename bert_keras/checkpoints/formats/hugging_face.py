@@ -73,13 +73,10 @@ else and is refused."""
 _CONFIG = "config.json"
 _SAFETENSORS, _PICKLE = "model.safetensors", "pytorch_model.bin"
 _OPENERS = {
-    _SAFETENSORS: (safetensors_files.SafetensorsFile, str),
-    hugging_face_tensorflow.NAME: (
-        hugging_face_tensorflow.TensorflowFile,
-        hugging_face_tensorflow.tensor_name,
-    ),
+    _SAFETENSORS: hugging_face_tensorflow.open_safetensors,
+    hugging_face_tensorflow.NAME: hugging_face_tensorflow.open_h5,
 }
-"""What opens each file of weights and names its tensors, the first choice first."""
+"""What opens each file of weights, the first choice first."""
 
 _ENCODER = {
     ours: theirs.replace("/", ".").replace("layer_{i}", "layer.{i}")
@@ -106,9 +103,9 @@ def has_weights(path: Path) -> bool:
 
 
 def reads_tensorflow(path: Path) -> bool:
-    """Whether weights of TensorFlow are there, and none of safetensors."""
-    first = _weights_in(path)[:1]
-    return any(name.startswith(hugging_face_tensorflow.NAME) for name in first)
+    """Whether the weights that are read are those of a TensorFlow class."""
+    is_there = has_weights(path)
+    return is_there and _open_weights(path, "BertModel").metadata.get("format") == "tf"
 
 
 def _weights_in(path: Path) -> list[str]:
@@ -306,7 +303,9 @@ def _open_weights(path: Path, architecture: str) -> sharded_files.ShardedFiles:
         )
     if others:
         logger.info("%s: reads %s, not %s", path, name, " or ".join(others))
-    open_file, tensor_name = _OPENERS[name.removesuffix(sharded_files.INDEX)]
+    open_file = _OPENERS[name.removesuffix(sharded_files.INDEX)]
+    # No name of a PyTorch class is taken for one of TensorFlow's.
+    tensor_name = hugging_face_tensorflow.tensor_name
     return sharded_files.ShardedFiles(path / name, open_file, tensor_name=tensor_name)
 
 

@@ -1,4 +1,5 @@
-"""Weights of transformers' TensorFlow classes, of its versions 2 to 4: `tf_model.h5`.
+"""Weights of transformers' TensorFlow classes, of its versions 2 to 4: `tf_model.h5`,
+or, with `safe_serialization`, a `model.safetensors` whose metadata say so.
 
 Variables appear under the names of the PyTorch classes and with their shapes, so that
 one reader serves both. The names in the file begin with those of layers and models,
@@ -8,10 +9,15 @@ begin with the layer.
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints.containers import keras_files, safetensors_files
+from bert_keras.checkpoints.containers import (
+    keras_files,
+    safetensors_files,
+    sharded_files,
+)
 from bert_keras.core.errors import InputError
 
 NAME = "tf_model.h5"
@@ -28,15 +34,24 @@ def tensor_name(name: str) -> str:
     return re.sub(r"\.(kernel|embeddings)$", ".weight", dotted)
 
 
-class TensorflowFile:
-    """A `weights.Source` of the variables of one file, read on demand."""
+def open_h5(path: Path) -> "TensorflowFile":
+    return TensorflowFile(path, keras_files.WeightsFile(path))
 
-    def __init__(self, path: Path):
-        self._path, self._file = path, keras_files.WeightsFile(path)
+
+def open_safetensors(path: Path) -> sharded_files.TensorFile:
+    file = safetensors_files.SafetensorsFile(path)
+    return TensorflowFile(path, file) if file.metadata.get("format") == "tf" else file
+
+
+class TensorflowFile:
+    """A `weights.Source` of the variables of one opened file, read on demand."""
+
+    def __init__(self, path: Path, file: Any):
+        self._path, self._file = path, file
         # The head of the masked LM repeats the embeddings, whose table it uses.
         self._copies: dict[str, list[str]] = {}
         self.layouts: dict[str, safetensors_files.Layout] = {}
-        self.metadata: dict[str, str] = {}
+        self.metadata = {"format": "tf"}
         for name, (dtype, shape) in self._file.layouts.items():
             new = tensor_name(name)
             self._copies.setdefault(new, []).append(name)

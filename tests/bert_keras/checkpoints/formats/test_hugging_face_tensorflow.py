@@ -20,6 +20,7 @@ from bert_keras.checkpoints import conversion, weights
 from bert_keras.checkpoints.formats import hugging_face, hugging_face_tensorflow
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from tests.bert_keras.checkpoints.formats import making
 
@@ -126,6 +127,31 @@ def test_conversion_to_run_and_safetensors(classifier, tmp_path):
         conversion.convert(tmp_path / form, tmp_path / "again", to="hugging_face")
 
 
+@pytest.mark.parametrize("name", ["TFBertForMaskedLM", "TFBertForTokenClassification"])
+def test_safetensors_of_tensorflow_classes(name, tmp_path, caplog):
+    """As `save_pretrained(..., safe_serialization=True)` of version 4 names them."""
+    numpy = pytest.importorskip("safetensors.numpy")
+    directory, arrays = copied(name, tmp_path / "model"), {}
+
+    def add(path, item):
+        if isinstance(item, h5py.Dataset):
+            arrays[re.sub("^.*/tf_bert_[a-z_]+/", "", path)] = item[()]
+
+    with h5py.File(directory / "tf_model.h5") as file:
+        file.visititems(add)
+    expected = hugging_face.read(directory).arrays
+    (directory / "tf_model.h5").unlink()
+    numpy.save_file(arrays, directory / "model.safetensors", {"format": "tf"})
+    making.assert_same_arrays(hugging_face.read(directory).arrays, expected)
+    conversion.convert(directory, tmp_path / "new", to="hugging_face")
+    making.assert_same_arrays(hugging_face.read(tmp_path / "new").arrays, expected)
+    assert not hugging_face.reads_tensorflow(tmp_path / "new")
+    if name == "TFBertForTokenClassification":
+        # Nothing needs the pooler that it lacks.
+        assert bert_keras.load(directory).task.kind == "tagging"
+        assert not [text for text in caplog.messages if "initialized" in text]
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -142,6 +168,13 @@ def test_the_class_without_a_name(name, expected, tmp_path):
     checkpoint = hugging_face.read(directory)
     assert checkpoint.task.kind == "encoder"
     assert set(checkpoint.unused.values()) == {"a BertModel has no such head"}
+
+
+def test_answers_need_the_tokenizer(classifier):
+    for name in TOKENIZER:
+        (classifier / name).unlink()
+    with pytest.raises(InputError, match="model: has no tokenizer: put its vocab.txt"):
+        finetuned.FinetunedModel.load(classifier)
 
 
 def test_one_of_several_files_is_read(classifier, caplog):
@@ -286,7 +319,7 @@ def test_a_thousand_damaged_files(tmp_path):
         path = tmp_path / f"{seed}.h5"
         path.write_bytes(damage(content, seed))
         try:
-            file = hugging_face_tensorflow.TensorflowFile(path)
+            file = hugging_face_tensorflow.open_h5(path)
             for name in file.layouts:
                 file.read(name)
         except InputError as error:

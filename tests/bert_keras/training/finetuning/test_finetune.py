@@ -244,7 +244,7 @@ def test_predict_takes_other_formats_and_standard_input(
         conversion.read(directory), task=tasks.Task(kind="encoder")
     )
     monkeypatch.setattr(conversion, "read", lambda path: encoder)
-    with pytest.raises(InputError, match="_face: a model for encoder or without"):
+    with pytest.raises(InputError, match="_face: expected a model that was tuned on a"):
         finetuned.FinetunedModel.load(directory)
 
 
