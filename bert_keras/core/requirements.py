@@ -57,13 +57,12 @@ def quiet_tensorflow() -> None:
     warnings.filterwarnings("ignore", module="(tensorflow|keras|google|h5py).*")
     # Some messages, such as "Compiled cluster using XLA", heed no TF_CPP_MIN_LOG_LEVEL,
     # but a level that Python has no function for: it is called by its name in the
-    # library of TensorFlow 2.20.
+    # libraries of TensorFlow 2.20 and 2.21.
     spec = importlib.util.find_spec("tensorflow")
     is_used = os.environ.get("KERAS_BACKEND") == "tensorflow"
     if is_used and os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3" and spec and spec.origin:
         library = Path(spec.origin).with_name("libtensorflow_framework.so.2")
-        with contextlib.suppress(OSError, AttributeError):
-            getattr(ctypes.CDLL(str(library)), _SET_MIN_LOG_LEVEL)(3)
-
-
-_SET_MIN_LOG_LEVEL = "_ZN4absl12lts_2025012714SetMinLogLevelENS0_18LogSeverityAtLeastE"
+        for version in ("20250127", "20250814"):
+            name = f"_ZN4absl12lts_{version}14SetMinLogLevelENS0_18LogSeverityAtLeastE"
+            with contextlib.suppress(OSError, AttributeError):
+                getattr(ctypes.CDLL(str(library)), name)(3)
