@@ -222,7 +222,7 @@ LINES = {
     "pages": 675,
     "core": 3380,
     "tpu": 2095,
-    "pipelines": 8020,
+    "pipelines": 7980,
     "door": 135,
 }
 """Lines that each folder may have; 47,000 in all are the aim. Raise a number only with

@@ -75,7 +75,15 @@ class Passes:
             raise InputError(f"--workers must be at least 1, got {self.num_workers}")
 
     def run(self, job: steps.Job) -> list[steps.Result]:
-        budget = _memory_of_a_pass(self.num_workers, self.memory_limit)
+        # The memory of one pass: a worker's share, beside the idle processes.
+        workers, limit = self.num_workers, self.memory_limit
+        least = (2 + workers) * _PROCESS_BYTES + workers * _LEAST_WORK_BYTES
+        if limit < least:
+            raise InputError(
+                f"--memory_limit {limit / 1e9:.1f} GB is too little for {workers} "
+                f"workers: give at least {least / 1e9:.1f} GB, or fewer --workers"
+            )
+        budget = (limit - least) // workers + _LEAST_WORK_BYTES
         root = _local_directory(job.work_dir)
         results: list[steps.Result] = []
         spilled: dict[str, list[str]] = {name: [] for name in job.shuffles}
@@ -87,7 +95,7 @@ class Passes:
             sizes = _pending_sizes(job, step, inputs, directory, budget)
             # 2. Passes over them, each in a process, some at a time.
             passes = []
-            for units in _group(sizes, self.num_workers):
+            for units in _group(sizes, workers):
                 items = [] if step.reads else [job.items[unit] for unit in units]
                 own = dataclasses.replace(job, items=items)
                 passes.append(Pass(own, step.name, units, inputs, str(directory)))
@@ -97,7 +105,7 @@ class Passes:
                 unit="bytes",
                 read=functools.partial(_bytes_read, passes, sizes),
             ):
-                _supervise(passes, self.num_workers, type(step).__module__)
+                _supervise(passes, workers, type(step).__module__)
             # 3. Results, and the files that the next steps read.
             for marker in _read_markers(directory):
                 results += marker["results"]
@@ -110,17 +118,6 @@ class Passes:
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
         """Does nothing: this machine sees all paths."""
-
-
-def _memory_of_a_pass(num_workers: int, memory_limit: int) -> int:
-    least = (2 + num_workers) * _PROCESS_BYTES + num_workers * _LEAST_WORK_BYTES
-    if memory_limit < least:
-        raise InputError(
-            f"--memory_limit {memory_limit / 1e9:.1f} GB is too little for "
-            f"{num_workers} workers: give at least {least / 1e9:.1f} GB, or fewer "
-            "--workers"
-        )
-    return (memory_limit - least) // num_workers + _LEAST_WORK_BYTES
 
 
 def _pending_sizes(

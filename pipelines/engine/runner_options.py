@@ -7,9 +7,10 @@ only after the job has been built, or never. Here it is refused first, in one li
 
 import argparse
 import importlib
+import itertools
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from apache_beam.options import pipeline_options
 
@@ -138,45 +139,41 @@ def _check_dataflow(options: pipeline_options.PipelineOptions) -> None:
             f"DataflowRunner needs Google Cloud's packages ({error}): "
             "pip install 'apache-beam[gcp]'"
         ) from None
-    if problem := next(_problems(options), None):
-        raise InputError(problem)
-    # Either of the two places for files serves as the other if that is not given.
-    cloud = options.view_as(pipeline_options.GoogleCloudOptions)
-    cloud.temp_location = cloud.temp_location or cloud.staging_location
-    cloud.staging_location = cloud.staging_location or cloud.temp_location
-
-
-def _problems(options: pipeline_options.PipelineOptions) -> Iterator[str]:
     values = options.get_all_options()
-    for name in ("project", "region"):
-        if not values[name]:
-            yield f"DataflowRunner needs --{name} after `--`"
+    for name in itertools.filterfalse(values.get, ("project", "region")):
+        raise InputError(f"DataflowRunner needs --{name} after `--`")
     if not _PROJECT.fullmatch(values["project"]):
-        yield (
+        raise InputError(
             f"--project expects the id of a project, such as my-project-1, got "
             f"{values['project']!r} (not its number, not its title)"
         )
-    locations = [n for n in ("temp_location", "staging_location") if values[n]]
-    if not locations:
-        yield "DataflowRunner needs --temp_location gs://BUCKET/... after `--`"
-    for name in locations:
+    locations = ("temp_location", "staging_location")
+    if not any(map(values.get, locations)):
+        raise InputError(
+            "DataflowRunner needs --temp_location gs://BUCKET/... after `--`"
+        )
+    for name in filter(values.get, locations):
         # Beam would look for, and make, a default bucket instead.
         if not _BUCKET.match(values[name]):
-            yield (
+            raise InputError(
                 f"--{name} expects gs://BUCKET/..., with a bucket's name of three "
                 f"small letters or digits at least, got {values[name]!r}"
             )
     for name in ("num_workers", "max_num_workers", "number_of_worker_harness_threads"):
         if values[name] is not None and values[name] < 1:
-            yield f"--{name} must be at least 1, got {values[name]}"
+            raise InputError(f"--{name} must be at least 1, got {values[name]}")
     packages = ("setup_file", "extra_packages")
     images = ("sdk_container_image", "worker_harness_container_image")
-    if not any(values[name] for name in packages + images):
-        yield (
+    if not any(map(values.get, packages + images)):
+        raise InputError(
             "DataflowRunner: its workers need this package; `bert-keras launch "
             "dataflow` builds and stages it, or give --extra_package WHEEL, "
             "--setup_file or --sdk_container_image after `--`"
         )
+    # Either of the two places for files serves as the other if that is not given.
+    cloud = options.view_as(pipeline_options.GoogleCloudOptions)
+    cloud.temp_location = cloud.temp_location or cloud.staging_location
+    cloud.staging_location = cloud.staging_location or cloud.temp_location
 
 
 def _is_dataflow(options: pipeline_options.PipelineOptions) -> bool:

@@ -53,7 +53,33 @@ def adopt_examples(
             "directory that contains them"
         )
     format_ = _find_format(paths)
-    shards, counts = _scan(paths, format_, vocabulary)
+    # All records are read, checked and counted.
+    counts = data_card.Counts(format_, vocabulary)
+    shards: list[manifest.Shard] = []
+    seen: Counter[str] = Counter()
+    reader = example_reading.Reader(config=format_, vocabulary=vocabulary)
+    total = sum(map(files.size, paths))
+    with progress.Progress(
+        "adopt", total=total, unit="bytes", read=lambda: min(seen["bytes"], total)
+    ):
+        for path in paths:
+            before = counts.num_examples
+            actual = _compression_of(path)
+            if actual != format_.compression and files.size(path):
+                raise InputError(
+                    f"{path}: expected compression {format_.compression}, as in the "
+                    f"first file, found {actual}: compress all files or none"
+                )
+            for batch in reader.read(path, seen=seen):
+                counts.add(batch)
+            shards.append(
+                manifest.Shard(
+                    name=files.name_of(path),
+                    num_records=counts.num_examples - before,
+                    num_bytes=files.size(path),
+                    sha256=files.sha256(path),
+                )
+            )
     vocabulary.save(stored)
     # Without second segments, the labels are all alike and teach nothing.
     has_pairs = counts.num_second_tokens > 0 and format_.packing == "sentence_pairs"
@@ -83,9 +109,6 @@ def adopt_examples(
         f"them with `bert-keras pretrain --examples {directory}`"
     )
     return summary
-
-
-# The kind of records.
 
 
 def _find_format(paths: list[str]) -> ExamplesConfig:
@@ -128,38 +151,3 @@ def _compression_of(path: str) -> records.Compression:
     # A plain file that begins so has a first record of half a megabyte.
     with files.open_to_read(path) as file:
         return "gzip" if file.read(3) == b"\x1f\x8b\x08" else "none"
-
-
-# Their content.
-
-
-def _scan(
-    paths: list[str], format_: ExamplesConfig, vocabulary: tokenization.Vocabulary
-) -> tuple[list[manifest.Shard], data_card.Counts]:
-    counts = data_card.Counts(format_, vocabulary)
-    shards: list[manifest.Shard] = []
-    seen: Counter[str] = Counter()
-    reader = example_reading.Reader(config=format_, vocabulary=vocabulary)
-    total = sum(map(files.size, paths))
-    with progress.Progress(
-        "adopt", total=total, unit="bytes", read=lambda: min(seen["bytes"], total)
-    ):
-        for path in paths:
-            before = counts.num_examples
-            actual = _compression_of(path)
-            if actual != format_.compression and files.size(path):
-                raise InputError(
-                    f"{path}: expected compression {format_.compression}, as in the "
-                    f"first file, found {actual}: compress all files or none"
-                )
-            for batch in reader.read(path, seen=seen):
-                counts.add(batch)
-            shards.append(
-                manifest.Shard(
-                    name=files.name_of(path),
-                    num_records=counts.num_examples - before,
-                    num_bytes=files.size(path),
-                    sha256=files.sha256(path),
-                )
-            )
-    return shards, counts

@@ -184,6 +184,9 @@ def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
 
 # The card for people.
 
+_MAX_BARS = 16
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+
 
 def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
     """Yields lines with the values of a card, less the settings, which JSON has."""
@@ -205,7 +208,17 @@ def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:
         for label, text in rows:
             yield f"  {label:<{label_width}}  {text}".rstrip()
         if "histogram" in values:
-            yield from _bars(values["histogram"], width=width)
+            # A line for each range of values, with a bar for the share of examples.
+            histogram, room = values["histogram"], max(width - 30, 10)
+            step = -(-len(histogram) // _MAX_BARS)
+            starts = range(0, len(histogram), step)
+            sums = [sum(histogram[start : start + step]) for start in starts]
+            for start, count in zip(starts, sums, strict=True):
+                end = min(start + step, len(histogram)) - 1
+                label = f"{start}" if start == end else f"{start}-{end}"
+                eighths = round(8 * room * count / max(max(sums), 1))
+                bar = "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
+                yield f"  {label:>9}  {count:>12,}  {bar}".rstrip()
         yield ""
 
 
@@ -213,21 +226,3 @@ def _in_words(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{number:,} {name}" for name, number in value.items())
     return f"{value:,}" if isinstance(value, int | float) else str(value)
-
-
-_MAX_BARS = 16
-_BLOCKS = " ▏▎▍▌▋▊▉█"
-
-
-def _bars(histogram: list[int], *, width: int) -> Iterator[str]:
-    """Yields a line for each range of values, with a bar for the share of examples."""
-    step = -(-len(histogram) // _MAX_BARS)
-    starts = range(0, len(histogram), step)
-    sums = [sum(histogram[start : start + step]) for start in starts]
-    room = max(width - 30, 10)
-    for start, count in zip(starts, sums, strict=True):
-        end = min(start + step, len(histogram)) - 1
-        label = f"{start}" if start == end else f"{start}-{end}"
-        eighths = round(8 * room * count / max(max(sums), 1))
-        bar = "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
-        yield f"  {label:>9}  {count:>12,}  {bar}".rstrip()

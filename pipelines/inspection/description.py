@@ -11,7 +11,6 @@ import numpy as np
 
 from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import features, tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import data_card, example_reading
@@ -93,8 +92,39 @@ def describe_examples(
     if limit < 1:
         raise InputError(f"--limit must be at least 1, got {limit}")
     summary, reader = _open_examples(examples_dir, vocab_path)
-    yield from _describe_manifest(examples_dir, summary, reader.config)
-    noun = "instance" if reader.config.pack_instances else "record"
+    # 1. The settings.
+    known, config = summary.config, reader.config
+    casing = "uncased" if known["do_lower_case"] else "cased"
+    nouns = f"{summary.num_records:,} examples"
+    if config.pack_instances:
+        num_examples = summary.counters.get("examples", 0)
+        nouns = f"{num_examples:,} examples in {summary.num_records:,} rows"
+    if "documents" in summary.counters:
+        nouns += f" from {summary.counters['documents']:,} documents"
+    yield f"{examples_dir}: {nouns}, in {len(summary.shards):,} files"
+    yield (
+        f"{casing} vocabulary of {summary.vocab_size:,}; at most "
+        f"{config.max_seq_length} tokens and {config.num_predictions} predictions"
+    )
+    unit = "whole words" if config.do_whole_word_mask else "single pieces"
+    longest = config.max_ngram_size
+    unit = f"runs of up to {longest} words" if longest > 1 else unit
+    if "masked_lm_prob" in known:
+        yield (
+            f"{config.masked_lm_prob:.0%} hidden as {unit}; "
+            f"dupe_factor {config.num_duplicates}, seed {config.random_seed}"
+        )
+    else:
+        yield "made by another program: how is not known"
+    if config.packing == "full_sentences":
+        yield "full sentences across documents, no next-sentence prediction"
+    if config.masking == "dynamic":
+        yield (
+            "masked when loaded; shown as in the first epoch of a run with seed "
+            f"{config.random_seed}"
+        )
+    # 2. The examples.
+    noun = "instance" if config.pack_instances else "record"
     first_record = 0
     for shard in summary.shards:
         # Only the shards shown are checked: hashing a large directory takes hours.
@@ -125,41 +155,6 @@ def describe_examples(
 
 def _terminal_width() -> int:
     return min(shutil.get_terminal_size((100, 24)).columns, 120)
-
-
-def _describe_manifest(
-    examples_dir: str | Path, summary: manifest.Manifest, config: ExamplesConfig
-) -> Iterator[str]:
-    known = summary.config
-    casing = "uncased" if known["do_lower_case"] else "cased"
-    nouns = f"{summary.num_records:,} examples"
-    if config.pack_instances:
-        num_examples = summary.counters.get("examples", 0)
-        nouns = f"{num_examples:,} examples in {summary.num_records:,} rows"
-    if "documents" in summary.counters:
-        nouns += f" from {summary.counters['documents']:,} documents"
-    yield f"{examples_dir}: {nouns}, in {len(summary.shards):,} files"
-    yield (
-        f"{casing} vocabulary of {summary.vocab_size:,}; at most "
-        f"{config.max_seq_length} tokens and {config.num_predictions} predictions"
-    )
-    unit = "whole words" if config.do_whole_word_mask else "single pieces"
-    if config.max_ngram_size > 1:
-        unit = f"runs of up to {config.max_ngram_size} words"
-    if "masked_lm_prob" in known:
-        yield (
-            f"{config.masked_lm_prob:.0%} hidden as {unit}; "
-            f"dupe_factor {config.num_duplicates}, seed {config.random_seed}"
-        )
-    else:
-        yield "made by another program: how is not known"
-    if config.packing == "full_sentences":
-        yield "full sentences across documents, no next-sentence prediction"
-    if config.masking == "dynamic":
-        yield (
-            "masked when loaded; shown as in the first epoch of a run with seed "
-            f"{config.random_seed}"
-        )
 
 
 def describe_example(

@@ -47,7 +47,14 @@ def parse_book(
     kept = _drop_contents(blocks)
     counts["contents"] += len(blocks) - len(kept)
     # 5. Running text, each paragraph on one line.
-    paragraphs = [_join(block) for block in _running_text(kept, counts)]
+    paragraphs = []
+    for block in _running_text(kept, counts):
+        text = "\n".join(line.strip() for line in block).replace("\xad", "")
+        if "-\n" in text or "—\n" in text:
+            text = _BROKEN_WORD.sub(r"\1", text)
+        if "_" in text or "=" in text or "~" in text:
+            text = _EMPHASIS.sub(r"\1", text).replace("_", "")
+        paragraphs.append(" ".join(text.split()))
     return title_of(header) or name, list(filter(None, paragraphs))
 
 
@@ -337,12 +344,3 @@ def _is_heading(lines: list[str], text: str) -> bool:
 _EMPHASIS = re.compile(r"(?<![^\W_])[_=~]{1,2}(?=\S)([^_=~]{1,2000}?)(?<=\S)[_=~]{1,2}")
 # A word or dash cut at the end of a line: `to-\nday`, `so--\nhe`.
 _BROKEN_WORD = re.compile(r"([^\W\d_]-|--|—)\n[ \t]*(?=[^\W\d_\"“‘'])")
-
-
-def _join(block: list[str]) -> str:
-    text = "\n".join(line.strip() for line in block).replace("\xad", "")
-    if "-\n" in text or "—\n" in text:
-        text = _BROKEN_WORD.sub(r"\1", text)
-    if "_" in text or "=" in text or "~" in text:
-        text = _EMPHASIS.sub(r"\1", text).replace("_", "")
-    return " ".join(text.split())

@@ -153,7 +153,18 @@ def read_head(file: BinaryIO, path: str) -> Head:
         is_whole = name and re.search(rb"</siteinfo>|<page\b|</mediawiki>", head[root:])
         if is_other or is_whole or len(head) > _MAX_HEAD_BYTES:
             break
-    _check_encoding(head, path)
+    # Another encoding than UTF-8, by the first bytes or by the declaration.
+    declared = _DECLARED.match(head.removeprefix(codecs.BOM_UTF8))
+    marks = (code for mark, code in _ENCODINGS.items() if head.startswith(mark))
+    encoding = next(marks, None)
+    if encoding is None and declared and declared[1].lower() not in _OF_UTF8:
+        encoding = declared[1].decode()
+    if encoding is not None:
+        raise InputError(
+            f"{path}: line 1: expected a dump in UTF-8, but this one is in {encoding}: "
+            f"convert it with `iconv -f {encoding} -t UTF-8`, and correct the encoding "
+            "that its first line declares"
+        )
     if name != b"mediawiki":
         raise _not_a_dump(head, name, path)
     # Pages are cut out by their exact tags.
@@ -247,20 +258,6 @@ _ENCODINGS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
 _ENCODINGS |= {b"<\0": "UTF-16LE", b"\0<": "UTF-16BE"}
 _DECLARED = re.compile(rb"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)")
 _OF_UTF8 = (b"utf-8", b"utf8", b"ascii", b"us-ascii")
-
-
-def _check_encoding(start: bytes, path: str) -> None:
-    declared = _DECLARED.match(start.removeprefix(codecs.BOM_UTF8))
-    names = (name for mark, name in _ENCODINGS.items() if start.startswith(mark))
-    name = next(names, None)
-    if name is None and declared and declared[1].lower() not in _OF_UTF8:
-        name = declared[1].decode()
-    if name is not None:
-        raise InputError(
-            f"{path}: line 1: expected a dump in UTF-8, but this one is in {name}: "
-            f"convert it with `iconv -f {name} -t UTF-8`, and correct the encoding "
-            "that its first line declares"
-        )
 
 
 def parse_page(xml: bytes, head: Head) -> Page | str:

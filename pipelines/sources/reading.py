@@ -30,6 +30,7 @@ def find_inputs(
 
     `encoding` has the options of that name, `NAME`, `auto` or `PATTERN=NAME`.
     """
+    # 1. The files.
     if not any(patterns.values()):
         names = ", --".join(SOURCES)
         raise InputError(f"nothing to read: give at least one of --{names}")
@@ -47,28 +48,20 @@ def find_inputs(
             inputs[kind, key] = source.Input(
                 kind=other or kind, path=path, num_bytes=size
             )
-    ordered = sorted(inputs.values(), key=lambda item: (item.kind, item.path))
-    return _with_encodings(ordered, encodings.parse_options(encoding))
-
-
-def _with_encodings(
-    inputs: Sequence[source.Input], by_pattern: dict[str, str]
-) -> list[source.Input]:
-    """Chooses the encoding of each file: that of the first pattern that matches its
-    path, or the end of it, else that of all other files."""
+    # 2. The encoding of each: that of the first pattern that matches its path, or the
+    # end of it, else that of all other files.
     takers = [kind for kind in SOURCES if SOURCES[kind].takes_encodings]
-    chosen = []
-    unused = dict(by_pattern)
-    for item in inputs:
+    by_pattern = encodings.parse_options(encoding)
+    chosen, unused = [], dict(by_pattern)
+    for item in sorted(inputs.values(), key=lambda item: (item.kind, item.path)):
         path = item.path
         matches = (p for p in by_pattern if fnmatch.fnmatch(f"/{path}", f"*/{p}"))
         pattern = next(matches, "")
         name = by_pattern.get(pattern) if item.kind in takers else None
         if name is not None:
             unused.pop(pattern, None)
-        if name == encodings.AUTO:
-            if name := encodings.likeliest_of_file(path):
-                logger.info("%s: %s, by charset-normalizer", path, name)
+        if name == encodings.AUTO and (name := encodings.likeliest_of_file(path)):
+            logger.info("%s: %s, by charset-normalizer", path, name)
         choice = encodings.Choice(name, is_for_file=bool(pattern)) if name else None
         chosen.append(dataclasses.replace(item, encoding=choice))
     for pattern, name in unused.items():
