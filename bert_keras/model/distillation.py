@@ -93,9 +93,8 @@ class Distillation(encoder.BertNetwork):
         terms = {}
         if "soft_loss" in self._own_weights:
             weights = self.student.soft_weights(features)
-            soft = self.student.soft_losses(
-                features, outputs, self._settings.temperature
-            )
+            temperature = self._settings.temperature
+            soft = self.student.soft_losses(features, outputs, temperature)
             soft = soft * networks.scaled_weights(features, weights)
             terms["soft_loss"] = ops.sum(soft), ops.sum(weights)
         if "hard_loss" in self._own_weights:
@@ -112,7 +111,7 @@ class Distillation(encoder.BertNetwork):
                 num_heads=self._settings.relation_heads,
             )
             weights = _token_weights(features)
-            terms["relation_loss"] = ops.sum(relations * weights), ops.sum(weights)
+            terms |= losses.weighted_terms(weights, relation_loss=relations)
         return terms
 
 

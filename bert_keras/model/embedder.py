@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from bert_keras.core.settings.architecture import BertConfig
-from bert_keras.model import encoder, networks
+from bert_keras.model import encoder, losses, networks
 
 _LEAST_SQUARE = 1e-24
 _NEVER = -1e9
@@ -108,12 +108,11 @@ class BertEmbedder(encoder.BertNetwork):
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         vectors = unit_length(ops.cast(outputs["embedding"], "float32"))
         weights = _row_weights(features)
-        total = ops.sum(weights)
         if "label_ids" in features:
             labels = ops.cast(features["label_ids"], "float32")
             cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
             errors = ops.square(cosines - labels)
-            return {"loss": (ops.sum(errors * weights), total)}
+            return losses.weighted_terms(weights, loss=errors)
         # Scores of all candidates, `(B, A, C)`; `is_own` marks each row's second text.
         text_ids = features["text_ids"]
         all_vectors, first = self.gather(vectors)
@@ -134,13 +133,10 @@ class BertEmbedder(encoder.BertNetwork):
         is_out = (is_same | is_right | lacks_weight) & ~is_own
         scores = ops.where(is_out, _NEVER, self.scale * cosines)
         own = ops.sum(ops.where(is_own, scores, 0.0), axis=(1, 2))
-        losses = ops.logsumexp(scores, axis=(1, 2)) - own
+        found = ops.logsumexp(scores, axis=(1, 2)) - own
         best = ops.max(ops.where(is_own, _NEVER, scores), axis=(1, 2))
         is_hit = ops.cast(own > best, "float32")
-        return {
-            "loss": (ops.sum(losses * weights), total),
-            "accuracy": (ops.sum(is_hit * weights), total),
-        }
+        return losses.weighted_terms(weights, loss=found, accuracy=is_hit)
 
 
 def _row_weights(features):

@@ -66,11 +66,15 @@ def classification_terms(logits, labels, weights) -> dict[str, tuple[Any, Any]]:
     `(...)` float32, 0 for a label that does not count."""
     logits = ops.reshape(logits, (-1, logits.shape[-1]))
     labels, weights = ops.reshape(labels, (-1,)), ops.reshape(weights, (-1,))
+    loss, right = cross_entropy(logits, labels), is_right(logits, labels)
+    return weighted_terms(weights, loss=loss, accuracy=right)
+
+
+def weighted_terms(weights, **values) -> dict[str, tuple[Any, Any]]:
+    """Returns a pair of float32 scalars for each quantity: weighted sum and weight.
+    Values and weights are `(n,)` float32."""
     weight = ops.sum(weights)
-    return {
-        "loss": (ops.sum(cross_entropy(logits, labels) * weights), weight),
-        "accuracy": (ops.sum(is_right(logits, labels) * weights), weight),
-    }
+    return {name: (ops.sum(value * weights), weight) for name, value in values.items()}
 
 
 def divergence(students, teachers):

@@ -3,8 +3,8 @@
 from typing import Any
 
 import keras
-from keras import ops
 
+from bert_keras.model import losses
 from bert_keras.model.networks import PartsWithHead, choice_terms, example_weights
 
 
@@ -21,7 +21,4 @@ class BertChooser(PartsWithHead):
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         loss, right = choice_terms(outputs["logits"], features["label_ids"])
         weights = example_weights(features, features["label_ids"])
-        return {
-            "loss": (ops.sum(loss * weights), ops.sum(weights)),
-            "accuracy": (ops.sum(right * weights), ops.sum(weights)),
-        }
+        return losses.weighted_terms(weights, loss=loss, accuracy=right)

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from bert_keras.model import networks
+from bert_keras.model import losses, networks
 
 # Not -inf, of which a share of 0 would be NaN.
 _NEVER = -1e9
@@ -40,22 +40,18 @@ class BertRanker(networks.PartsWithHead):
         is_there = relevances >= 0
         if "label_targets" in features:
             log_probs = ops.log_softmax(ops.where(is_there, logits, _NEVER), axis=-1)
-            losses = -ops.sum(features["label_targets"] * log_probs, axis=-1)
+            found = -ops.sum(features["label_targets"] * log_probs, axis=-1)
         else:
             differences = logits[:, :, None] - logits[:, None, :]
             is_pair = relevances[:, :, None] > relevances[:, None, :]
             # A missing passage, below 0, would be less relevant than all others.
             is_pair = ops.cast(is_pair & is_there[:, None, :], "float32")
-            losses = ops.sum(ops.softplus(-differences) * is_pair, axis=(1, 2))
-            losses = losses / ops.maximum(ops.sum(is_pair, axis=(1, 2)), 1.0)
+            found = ops.sum(ops.softplus(-differences) * is_pair, axis=(1, 2))
+            found = found / ops.maximum(ops.sum(is_pair, axis=(1, 2)), 1.0)
         is_best = relevances == ops.max(relevances, axis=-1, keepdims=True)
         best = ops.max(ops.where(is_best, logits, _NEVER), axis=-1)
         other = ops.max(ops.where(is_there & ~is_best, logits, _NEVER), axis=-1)
         is_right = ops.cast(best > other, "float32")
         # 0 for a question that fills up a batch.
         weights = networks.example_weights(features, relevances[:, 0])
-        total = ops.sum(weights)
-        return {
-            "loss": (ops.sum(losses * weights), total),
-            "accuracy": (ops.sum(is_right * weights), total),
-        }
+        return losses.weighted_terms(weights, loss=found, accuracy=is_right)
