@@ -10,6 +10,7 @@ import io
 import itertools
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -85,6 +86,14 @@ class Row(NamedTuple):
         if not value or tasks.NOT_IN_LABELS.search(value):
             raise self.error(f"expected a label of one line, got {value!r}")
         return value
+
+
+def as_number(value: Any) -> float:
+    """Returns the number that a cell holds; NaN: it holds none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def read_lines(path: str | Path) -> list[str]:
@@ -163,7 +172,7 @@ def read_tsv(path: Path) -> Iterator[Row]:
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
         if fields != [""] or len(header) == 1:
-            yield _row(path, number, header, fields)
+            yield of_fields(path, number, header, fields)
 
 
 def read_csv(path: Path) -> Iterator[Row]:
@@ -177,7 +186,7 @@ def read_csv(path: Path) -> Iterator[Row]:
             if header is None:
                 header = _checked_header(path, fields, separator=",")
             elif fields:
-                yield _row(path, start, header, fields)
+                yield of_fields(path, start, header, fields)
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}: line {start}: not CSV: {error}") from None
@@ -286,7 +295,8 @@ def _check_distinct(path: Path, names: list[str]) -> None:
             raise InputError(f"{path}: two columns are named {name!r}: rename one")
 
 
-def _row(path: Path, line: int, header: list[str], fields: list[str]) -> Row:
+def of_fields(path: Path, line: int, header: list[str], fields: list[str]) -> Row:
+    """Makes a row of a line's fields, one for each name of `header`."""
     if len(fields) != len(header):
         raise InputError(
             f"{path}: line {line}: expected {len(header)} columns "
@@ -303,10 +313,9 @@ _READERS: Mapping[str, Callable[[Path], Iterator[Row]]] = {
     ".parquet": read_parquet,
 }
 _SPREADSHEET = ": save the sheet as .csv (Excel: CSV UTF-8)"
-_PACKED = ": unpack it first"
 _REMEDIES = {
     **dict.fromkeys((".xlsx", ".xls", ".ods"), _SPREADSHEET),
-    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst", ".zip"), _PACKED),
+    **dict.fromkeys((".gz", ".bz2", ".xz", ".zst", ".zip"), ": unpack it first"),
     **dict.fromkeys((".pdf", ".docx"), ": copy its texts into a table"),
     ".json": ": write one object on each line, and name it .jsonl",
 }

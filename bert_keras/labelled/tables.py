@@ -50,8 +50,7 @@ def joined(
     def text(value: Any) -> str:
         if isinstance(value, tuple):
             return separator.join(value)
-        is_text = isinstance(value, str)
-        return value if is_text else _json(value)
+        return value if isinstance(value, str) else _json(value)
 
     table = [names, *([text(row.get(name, "")) for name in names] for row in found)]
     if suffix == ".csv":

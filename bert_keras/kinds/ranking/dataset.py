@@ -15,7 +15,6 @@ relevant one, and others at random. No TensorFlow.
 import dataclasses
 import functools
 import logging
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,10 +136,7 @@ def read_questions(
 
 def _relevance(row: reading.Row, name: str, *, key: str | None) -> float:
     value = row.value(name, key=key)
-    try:
-        relevance = float(value)
-    except (TypeError, ValueError):
-        relevance = math.nan
+    relevance = reading.as_number(value)
     if not 0 <= relevance <= MAX_RELEVANCE:
         raise row.error(
             f"{name!r}: expected a number from 0, not relevant, to "

@@ -23,7 +23,6 @@ from bert_keras.labelled import reading
 
 logger = logging.getLogger(__name__)
 
-
 _SENTENCES = TextColumns(text="sentence1", text_pair="sentence2")
 
 
@@ -181,15 +180,11 @@ def read_rows(path: Path, name: str) -> Iterator[reading.Row]:
         fields = line.split("\t")
         if number == 1 and has_names or fields == [""]:
             continue
-        if len(fields) == len(names):
-            yield reading.Row(path, number, dict(zip(names, fields, strict=True)))
-            continue
-        broken.append(number)
-        if split != task.train or len(broken) > task.max_broken_train_lines:
-            raise InputError(
-                f"{path}: line {number}: expected {len(names)} columns "
-                f"({', '.join(names)}), got {len(fields)}"
-            )
+        may_break = split == task.train and len(broken) < task.max_broken_train_lines
+        if len(fields) != len(names) and may_break:
+            broken.append(number)
+        else:
+            yield reading.of_fields(path, number, names, fields)
     if broken:
         logger.warning(
             "%s: %d broken lines left out, the first is line %d",

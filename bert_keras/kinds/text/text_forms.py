@@ -6,7 +6,6 @@
 
 import functools
 import logging
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,7 @@ import sklearn.metrics
 
 from bert_keras.core.errors import InputError, check_choice, nearest
 from bert_keras.core.settings import finetuning, tasks
-from bert_keras.kinds.text import (
-    ClassifiedText,
-    MultiLabelText,
-    RatedText,
-    glue,
-    text,
-)
+from bert_keras.kinds.text import ClassifiedText, MultiLabelText, RatedText, glue, text
 from bert_keras.labelled import (
     answers,
     dataset,
@@ -101,9 +94,8 @@ class TextDataset(dataset.Dataset):
                 rarer = min(reversed(labels), key=counts.__getitem__)
                 positive_label = self.positive_label or rarer
         elif self.kind == "multi_label":
-            labels = text.sorted_labels(
-                {label for row in self.rows for label in row.label}
-            )
+            every = {label for row in self.rows for label in row.label}
+            labels = text.sorted_labels(every)
             if not labels:
                 raise InputError(
                     f"{self.path}: no row has a label, expected at least one"
@@ -181,10 +173,7 @@ class TextDataset(dataset.Dataset):
         return holds
 
     def _number(self, row: text.LabelledText) -> float:
-        try:
-            number = float(row.label)
-        except ValueError:
-            number = math.nan
+        number = reading.as_number(row.label)
         # NaN fails this too.
         if not abs(number) <= float(np.finfo(np.float32).max):
             raise InputError(
@@ -224,9 +213,8 @@ class TextAnswers(dataset.Answers):
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         labels = self.task.labels
         probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
-        for row, logits, probs in zip(
-            self.rows, self.logits, probabilities, strict=True
-        ):
+        parts = self.rows, self.logits, probabilities
+        for row, logits, probs in zip(*parts, strict=True):
             example = row._asdict()
             if labels is None:
                 if row.label is not None:
@@ -283,13 +271,8 @@ class MultiLabelAnswers(TextAnswers):
         return {"prediction": tables.Column(self._predicted(threshold)), **columns}
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        rows = zip(
-            self.rows,
-            self._predicted(threshold),
-            self.probabilities.tolist(),
-            strict=True,
-        )
-        for row, labels, probabilities in rows:
+        parts = self.rows, self._predicted(threshold), self.probabilities.tolist()
+        for row, labels, probabilities in zip(*parts, strict=True):
             yield MultiLabelText(
                 text=row.text,
                 text_pair=row.text_pair,

@@ -72,12 +72,9 @@ def read(
                     )
                 continue
             value = row.value(name, key=key)
-            try:
-                # JSON's `true` would be 1.0.
-                cells[key] = math.nan if isinstance(value, bool) else float(value)
-            except (TypeError, ValueError):
-                cells[key] = math.nan
-            if not math.isfinite(cells[key]):
+            cells[key] = reading.as_number(value)
+            # JSON's `true` would be 1.0.
+            if isinstance(value, bool) or not math.isfinite(cells[key]):
                 raise row.error(
                     f"{name!r}: expected a number, how much the two texts are alike, "
                     f"got {value!r}; classes are for --task text"
