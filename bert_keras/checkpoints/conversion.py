@@ -322,21 +322,18 @@ def prune(
 ) -> tuple[weights.Checkpoint, np.ndarray, Sizes]:
     """Leaves out the pieces that texts do not need. Returns the smaller checkpoint, the
     old ids `(num_kept,)` of its pieces, and its sizes."""
-    if checkpoint.vocabulary is None:
+    if (vocabulary := checkpoint.vocabulary) is None:
         raise InputError(
             f"{path}: has no vocabulary, so nothing says which rows the texts need: "
             "put its vocab.txt next to it"
         )
     companions.check_casing_is_known(checkpoint, path=path)
-    kept = np.array(
-        vocabulary_pruning.kept_ids(
-            checkpoint.vocabulary, texts, do_lower_case=bool(checkpoint.do_lower_case)
-        ),
-        np.int64,
-    )
+    do_lower_case = bool(checkpoint.do_lower_case)
+    ids = vocabulary_pruning.kept_ids(vocabulary, texts, do_lower_case=do_lower_case)
+    kept = np.array(ids, np.int64)
     if not len(kept):
         raise InputError("--keep_tokens: the files hold no words: nothing to keep")
-    tokens = checkpoint.vocabulary.tokens
+    tokens = vocabulary.tokens
     arrays, size = checkpoint.arrays, {"vocab_size": len(kept)}
     # All weights with a row for each piece of the vocabulary.
     by_piece = ("encoder/embeddings/word_embeddings", "masked_lm_head/output_bias")
@@ -344,7 +341,7 @@ def prune(
     pruned = dataclasses.replace(
         checkpoint,
         bert_config=checkpoint.bert_config.model_copy(update=size),
-        vocabulary=type(checkpoint.vocabulary)(tuple(tokens[i] for i in kept)),
+        vocabulary=type(vocabulary)(tuple(tokens[i] for i in kept)),
         arrays=collections.ChainMap(smaller, arrays),
         changes=None,
     )
@@ -391,14 +388,11 @@ def _largest_difference(
     # 2. The outputs of both.
     def outputs(checkpoint: weights.Checkpoint) -> dict[str, np.ndarray]:
         # One seed: weights that both lack are initialized alike and make no difference.
-        network = registry.build_network(
-            checkpoint.bert_config, result.task, seed=native.SEED
-        )
+        sizes, task = checkpoint.bert_config, result.task
+        network = registry.build_network(sizes, task, seed=native.SEED)
         weights.assign(network, checkpoint.arrays)
-        return {
-            name: keras.ops.convert_to_numpy(value)
-            for name, value in network(batch, training=False).items()
-        }
+        values = network(batch, training=False).items()
+        return {name: keras.ops.convert_to_numpy(value) for name, value in values}
 
     ours = outputs(result)
     batch["input_ids"] = kept_ids[batch["input_ids"]].astype("int32")

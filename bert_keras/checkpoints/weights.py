@@ -322,9 +322,7 @@ def check(checkpoint: Checkpoint, *, path: str | Path) -> None:
             logger.warning(
                 "%s: the vocabulary has %d entries, the embedding %d rows; the rows "
                 "above are kept and never used",
-                path,
-                num_tokens,
-                num_rows,
+                *(path, num_tokens, num_rows),
             )
     check_finite(checkpoint.arrays.items(), path=path)
 

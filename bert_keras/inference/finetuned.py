@@ -69,9 +69,7 @@ class FinetunedModel:
         """Loads a run of `finetune`, or a tuned checkpoint of any format, to compute in
         `precision`; `None`: as the model was trained, else float32."""
         # Names of a run directory, finished or not, come first: its errors are better.
-        path = files.path(directory)
-        is_run = (path / run_directory.TASK_NAME).is_file()
-        if not is_run:
+        if not (files.path(directory) / run_directory.TASK_NAME).is_file():
             checkpoint = conversion.read(directory)
             model = cls.from_checkpoint(checkpoint, directory, precision=precision)
             if model is None:
@@ -85,9 +83,8 @@ class FinetunedModel:
         run = native.read_finished_run(
             directory, kinds=registry.LABELLED, verb="finetune"
         )
-        settings = loading.load(
-            finetuning.FinetuningConfig, run.directory / run_directory.CONFIG_NAME
-        )
+        config_path = run.directory / run_directory.CONFIG_NAME
+        settings = loading.load(finetuning.FinetuningConfig, config_path)
         if run.adapter is not None:
             checkpoint = conversion.read(directory)
             precision = precision or settings.precision
@@ -157,10 +154,8 @@ class FinetunedModel:
         """Answers Python objects, in the forms that `LoadedModel.predict` takes.
         Returns a record for each: the example, its `prediction` and, for instance,
         `probabilities`."""
-        answered = self.answer(
-            registry.labelled(self.task.kind).from_python(examples, self.task)
-        )
-        return list(answered.records(threshold=self.threshold))
+        data = registry.labelled(self.task.kind).from_python(examples, self.task)
+        return list(self.answer(data).records(threshold=self.threshold))
 
 
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:

@@ -9,13 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import (
-    adapters,
-    conversion,
-    native,
-    run_directory,
-    weights,
-)
+from bert_keras.checkpoints import adapters, conversion, native, run_directory, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import architecture, tasks
@@ -227,9 +221,8 @@ def _on_base(base: LoadedModel, path: str | Path) -> LoadedModel:
     if base.adapter is not None:
         raise InputError(f"{base.path}: an adapter, expected the base of {path}")
     whole = conversion.read(path, base=base.path)
-    network = registry.build_network(
-        whole.bert_config, whole.task, dtype=base.network.dtype_policy.name
-    )
+    dtype = base.network.dtype_policy.name
+    network = registry.build_network(whole.bert_config, whole.task, dtype=dtype)
     lora.enable(network, whole.changes.adapter)
     head = weights.part(whole.arrays, lambda name: name.startswith("head/"))
     weights.assign(network, {**head, **whole.changes.arrays})

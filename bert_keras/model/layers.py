@@ -20,13 +20,7 @@ import keras
 from keras import ops
 
 from bert_keras.core.settings.architecture import Attention
-from bert_keras.model import (
-    dropout,
-    fusion,
-    operations,
-    recomputation,
-    weight_shapes,
-)
+from bert_keras.model import dropout, fusion, operations, recomputation, weight_shapes
 
 # In einsum: B batch, N head, Q query position, K key position, H size per head.
 
@@ -138,12 +132,9 @@ class LayerNorm(keras.layers.Layer):
         self.size = size
 
     def build(self, input_shape=None):
-        self.gamma, self.beta = (
-            self.add_weight(
-                (self.size,), initializer, name=name, dtype="float32", autocast=False
-            )
-            for name, initializer in (("gamma", "ones"), ("beta", "zeros"))
-        )
+        options = {"dtype": "float32", "autocast": False}
+        self.gamma = self.add_weight((self.size,), "ones", name="gamma", **options)
+        self.beta = self.add_weight((self.size,), "zeros", name="beta", **options)
 
     def call(self, inputs, training=None):
         return fusion.run(
@@ -189,20 +180,18 @@ class Embeddings(Part):
         self.dropout = self.make_dropout(dropout_rate, "dropout")
 
     def build(self, input_shape=None):
-        self.word_embeddings, self.position_embeddings, self.type_embeddings = (
+        def add_table(name: str, num_rows: int) -> keras.Variable:
             # In mixed precision Keras would cast the whole table for a few rows.
-            self.add_weight(
+            shape, initializer = (
                 (num_rows, self.hidden_size),
                 initializer_of(self, name),
-                name=name,
-                autocast=False,
             )
-            for name, num_rows in (
-                ("word_embeddings", self.vocab_size),
-                ("position_embeddings", self.max_position_embeddings),
-                ("type_embeddings", self.type_vocab_size),
-            )
-        )
+            return self.add_weight(shape, initializer, name=name, autocast=False)
+
+        num_positions = self.max_position_embeddings
+        self.word_embeddings = add_table("word_embeddings", self.vocab_size)
+        self.position_embeddings = add_table("position_embeddings", num_positions)
+        self.type_embeddings = add_table("type_embeddings", self.type_vocab_size)
         super().build()
 
     def call(

@@ -5,7 +5,6 @@ from bert_keras.core.settings import architecture, tasks
 APART = ("query", "key", "value")
 """Parts of names: weights that a network has in one."""
 
-
 LORA_PLACES: dict[tasks.LoraTarget, str] = {
     "query": "self_attention/query",
     "key": "self_attention/key",

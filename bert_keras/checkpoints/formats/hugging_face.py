@@ -363,9 +363,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         logger.warning(
             "%s: a %s has weights that the checkpoint lacks; transformers will "
             "initialize them: %s",
-            directory,
-            architecture,
-            ", ".join(lacking),
+            *(directory, architecture, ", ".join(lacking)),
         )
     hugging_face_tokenizer.write(checkpoint, directory)
     float32 = np.dtype(np.float32)

@@ -102,16 +102,14 @@ def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
     # The normalizer that `describe` writes is a sequence of two, theirs is one.
     is_ours = next((x for x in (True, False) if normalizer == _normalizer(x)), None)
     kind = "BertNormalizer" if is_ours is not None else normalizer.get("type")
+    prefix = model.get("continuing_subword_prefix")
     requirements = {
         "normalizer": (kind, "BertNormalizer"),
         "pre_tokenizer": (pre_tokenizer.get("type"), "BertPreTokenizer"),
         # Early files lack it.
         "model": (model.get("type", "WordPiece"), "WordPiece"),
         "unk_token": (model.get("unk_token"), features.UNK_TOKEN),
-        "continuing_subword_prefix": (
-            model.get("continuing_subword_prefix"),
-            tokenization.CONTINUATION_PREFIX,
-        ),
+        "continuing_subword_prefix": (prefix, tokenization.CONTINUATION_PREFIX),
     }
     for key, (value, expected) in requirements.items():
         if value != expected:

@@ -271,9 +271,7 @@ def _read_config(
     logger.warning(
         "%s: neither %s nor %s next to it: sizes are taken from its tensors, the "
         "activation is taken to be Google's gelu, the dropout 0.1",
-        prefix,
-        companions.CONFIG_NAME,
-        PARAMS_NAME,
+        *(prefix, companions.CONFIG_NAME, PARAMS_NAME),
     )
     values = {"num_hidden_layers": num_layers, "hidden_act": "gelu_tanh", **sizes}
     return strict.build_config(architecture.BertConfig, values, origin=prefix)

@@ -120,10 +120,8 @@ def _read_task(
 ) -> tasks.Task:
     """Returns the base's task if it has the class and the size of the adapter's."""
     values = files.read_json(path)
-    own, mapping = (
-        registry.find(base.task.kind).names.hugging_face,
-        values.get("auto_mapping"),
-    )
+    own = registry.find(base.task.kind).names.hugging_face
+    mapping = values.get("auto_mapping")
     named = mapping.get("base_model_class") if isinstance(mapping, dict) else None
     named = str(values.get("task_type") or named or own)
     named = _CLASSES.get(named, named)

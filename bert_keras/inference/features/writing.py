@@ -74,15 +74,14 @@ def write(
         "pooling": pooling,
         "document_context": settings.document_context,
     }
+    arrays = starting_point.encoder_arrays(checkpoint)
     shape = sum(len(s.words) for s in sentences), bert_config.hidden_size
     facts = {
         "layers": numbers,
         "hidden_size": bert_config.hidden_size,
         "form": form,
         **inputs,
-        "model_sha256": starting_point.digest(
-            checkpoint, starting_point.encoder_arrays(checkpoint)
-        ),
+        "model_sha256": starting_point.digest(checkpoint, arrays),
         "input_sha256": files.sha256(input_path),
         "num_examples": len(sentences),
         "num_rows": shape[0],
@@ -94,7 +93,7 @@ def write(
     encoder = registry.build_network(bert_config, tasks.Task(kind="encoder"), seed=0)
     weights.assign(encoder, checkpoint.arrays)
     # It is as large as the model.
-    del checkpoint
+    del checkpoint, arrays
 
     def compute(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
         """Returns vectors of pieces, `(num_pieces, num_layers, hidden_size)`."""

@@ -89,8 +89,7 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
                 f"right ending, got {cells['label']!r}"
             )
         label = int(cells["label"]) if has_label else None
-        question = Question(first, second, tuple(endings), label, row.line)
-        questions.append(question)
+        questions.append(Question(first, second, tuple(endings), label, row.line))
     return reading.at_least_one(path, questions)
 
 

@@ -228,9 +228,8 @@ def _chosen(
             is_here = (row >= 0) & (row < len(cosines))
             cosines[row[is_here], column[is_here]] = -np.inf
             both = np.concatenate([best[part], cosines], axis=1)
-            all_numbers = np.concatenate(
-                [numbers[part], np.broadcast_to(block_numbers, cosines.shape)], axis=1
-            )
+            new_numbers = np.broadcast_to(block_numbers, cosines.shape)
+            all_numbers = np.concatenate([numbers[part], new_numbers], axis=1)
             nearest = np.argpartition(-both, choice.depth - 1, axis=1)
             nearest = nearest[:, : choice.depth]
             best[part] = np.take_along_axis(both, nearest, axis=1)

@@ -36,12 +36,9 @@ def describe(
 ) -> list[sections.Section]:
     """Returns the sections of the page; `records` are one or more. With
     `has_impossible`, a question may have no answer (SQuAD 2.0)."""
-    scores = [
-        squad_scores.score_answer(
-            r.prediction, r.answers, has_impossible=has_impossible
-        )
-        for r in records
-    ]
+    options = {"has_impossible": has_impossible}
+    pairs = ((r.prediction, r.answers) for r in records)
+    scores = [squad_scores.score_answer(*pair, **options) for pair in pairs]
     # 1. Scores by the length of the first right answer, and by the first word that
     # asks, the commonest first.
     by_length, by_word = {name: [] for name in _LENGTHS}, collections.defaultdict(list)

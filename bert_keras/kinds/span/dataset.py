@@ -126,9 +126,8 @@ class SpanDataset(dataset.Dataset):
 
         texts = tokenized.TokenizedTexts.join(inputs())
         question_numbers, start_positions, end_positions = np.array(numbers, np.int32).T
-        char_starts, char_ends, has_max_context = map(
-            np.concatenate, zip(*values, strict=True)
-        )
+        columns = zip(*values, strict=True)
+        char_starts, char_ends, has_max_context = map(np.concatenate, columns)
         return Windows(
             texts=texts,
             questions=question_numbers,

@@ -118,9 +118,8 @@ def _flat_paragraphs(path: Path, has_answers: bool) -> Iterator[tuple[str, Any]]
         node = {**row.cells, "id": str(row.cells.get("id", row.line))}
         if has_answers:
             answers = field(row.cells, "answers", dict, place)
-            pairs = itertools.zip_longest(
-                *(field(answers, name, list, place) for name in names)
-            )
+            columns = (field(answers, name, list, place) for name in names)
+            pairs = itertools.zip_longest(*columns)
             node["answers"] = [dict(zip(names, pair, strict=True)) for pair in pairs]
             # Without an answer as in SQuAD 2.0.
             node["is_impossible"] = not node["answers"]
@@ -132,9 +131,8 @@ def _read_answers(
 ) -> tuple[tuple[Answer, ...], int]:
     """Returns the answers of a question, none if it is impossible, and how many were in
     another place."""
-    is_impossible = "is_impossible" in node and field(
-        node, "is_impossible", bool, place
-    )
+    key = "is_impossible"
+    is_impossible = key in node and field(node, key, bool, place)
     answers, num_moved = [], 0
     for answer_place, answer in items(node, "answers", place):
         text = field(answer, "text", str, answer_place)

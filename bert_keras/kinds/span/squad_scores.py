@@ -11,7 +11,6 @@ import numpy as np
 GoldAnswers = Mapping[str, Sequence[str]]
 """The right answers by question id; none for a question that cannot be answered."""
 
-
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 

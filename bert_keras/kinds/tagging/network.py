@@ -43,9 +43,8 @@ class BertTagger(EncoderWithHead):
     ) -> None:
         numbers, mixes = (), False
         if feature_layers is not None:
-            numbers = tasks.feature_layer_numbers(
-                feature_layers, config.num_hidden_layers
-            )
+            num_layers = config.num_hidden_layers
+            numbers = tasks.feature_layer_numbers(feature_layers, num_layers)
             mixes = feature_layers.startswith("weighted_sum")
         super().__init__(
             config,
