@@ -372,9 +372,8 @@ def _largest_difference(
     # 1. A fixed batch of two inputs: random ids, padding in one, two segments.
     bert_config = result.bert_config
     length = min(16, bert_config.max_position_embeddings)
-    ids = np.random.default_rng(0).integers(
-        bert_config.vocab_size, size=(2, length), dtype="int32"
-    )
+    draw = np.random.default_rng(0).integers
+    ids = draw(bert_config.vocab_size, size=(2, length), dtype="int32")
     mask, segments = np.ones_like(ids), np.zeros_like(ids)
     mask[1, length - length // 4 :] = 0
     segments[:, length // 2 :] = min(1, bert_config.type_vocab_size - 1)

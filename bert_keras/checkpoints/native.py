@@ -63,9 +63,8 @@ def read(path: Path) -> weights.Checkpoint:
         arrays = _open_weights(run, without=untrained)
     settings = None
     if isinstance(registry.find(run.task.kind), Labelled):
-        settings = run_directory.read_settings(
-            run.directory, finetuning.FinetuningConfig
-        )
+        form = finetuning.FinetuningConfig
+        settings = run_directory.read_settings(run.directory, form)
     return weights.Checkpoint(
         bert_config=run.bert_config,
         task=run.task,

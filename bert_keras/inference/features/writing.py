@@ -56,9 +56,8 @@ def write(
     output_dir = files.path(output_dir).absolute()
     files.check_is_new(output_dir)
     form = form or word_inputs.form_of(input_path)
-    sentences = word_inputs.read_sentences(
-        input_path, form=form, columns=settings.columns
-    )
+    columns = settings.columns
+    sentences = word_inputs.read_sentences(input_path, form=form, columns=columns)
     checkpoint = conversion.read_with_tokenizer(model)
     bert_config = checkpoint.bert_config
     numbers = resolve_layers(layers, bert_config.num_hidden_layers, path=model)
@@ -86,9 +85,8 @@ def write(
         "num_examples": len(sentences),
         "num_rows": shape[0],
     }
-    encode = functools.partial(
-        word_inputs.encode, tokenizer=checkpoint.tokenizer, **inputs
-    )
+    tokenizer = checkpoint.tokenizer
+    encode = functools.partial(word_inputs.encode, tokenizer=tokenizer, **inputs)
     # 3. The network: the encoder alone, of a checkpoint of any kind.
     encoder = registry.build_network(bert_config, tasks.Task(kind="encoder"), seed=0)
     weights.assign(encoder, checkpoint.arrays)

@@ -53,9 +53,7 @@ class SeveralLabels(Labels):
 
     def __init__(self, trained: served.Trained):
         super().__init__(trained)
-        self._thresholds = text_forms.threshold_row(
-            trained.threshold, trained.task.labels
-        )
+        self._thresholds = text_forms.threshold_row(trained.threshold, self.labels)
 
     @property
     def decisions(self):

@@ -39,9 +39,8 @@ class Embeddings(TextVectors):
     def __init__(self, trained: served.Trained, *, kind: str, layers: Sequence[int]):
         super().__init__(trained)
         self._kind = kind
-        self._layers = resolve_layers(
-            layers, trained.bert_config.num_hidden_layers, path=trained.path
-        )
+        num_layers = trained.bert_config.num_hidden_layers
+        self._layers = resolve_layers(layers, num_layers, path=trained.path)
         if kind == "tokens":
             self.outputs = ("token_embeddings",)
         self._tokens = tf.constant(self.vocabulary.tokens)
