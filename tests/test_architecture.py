@@ -214,7 +214,7 @@ LINES = {
     "scoring": 655,
     "inference": 1085,
     "checkpoints": 4575,
-    "kinds": 7800,
+    "kinds": 7795,
     "graphs": 610,
     "labelled": 1650,
     "model": 2580,
