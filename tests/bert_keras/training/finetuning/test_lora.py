@@ -108,6 +108,17 @@ def test_a_base_without_a_pooler_gets_one_in_the_run(files, tmp_path):
     assert scores["loss"] == pytest.approx(written["loss"], abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"gradient_accumulation_steps": 4}, {"recompute": "layers"}, {"keep": "best"}],
+)
+def test_the_same_is_learnt_in_parts_again_or_kept(changes, tuned, files, tmp_path):
+    run = tune(tuned.with_name("base"), files, tmp_path / "run", **changes)
+    expected, found = (conversion.read(path).arrays for path in (tuned, run))
+    for name in expected:
+        np.testing.assert_allclose(found[name], expected[name], atol=1e-6, err_msg=name)
+
+
 def test_a_run_may_begin_with_a_run_that_has_changes(tuned, files, tmp_path):
     run = tune(tuned, files, tmp_path / "run", lora_targets=("key",))
     first, second = conversion.read(tuned).arrays, conversion.read(run).arrays
