@@ -213,7 +213,7 @@ LINES = {
     "report": 1555,
     "scoring": 655,
     "inference": 1085,
-    "checkpoints": 4575,
+    "checkpoints": 4565,
     "kinds": 7795,
     "graphs": 610,
     "labelled": 1650,

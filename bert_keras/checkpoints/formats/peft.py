@@ -28,11 +28,9 @@ _CLASSES = {
     "QUESTION_ANS": "BertForQuestionAnswering",
     "FEATURE_EXTRACTION": "BertModel",
 }
-_ONLY_VALUES = {
-    "peft_type": ("LORA",),
-    "bias": ("none",),
-    "init_lora_weights": (True, False, "gaussian"),
-}
+_EMPTY = (None, False, "", [], {})
+_ONLY_VALUES = {"peft_type": ("LORA",), "bias": ("none",)}
+_ONLY_VALUES["init_lora_weights"] = (True, False, "gaussian")
 _HARMLESS = {
     *("r", "lora_alpha", "lora_dropout", "target_modules", "modules_to_save"),
     *("base_model_name_or_path", "revision", "task_type", "auto_mapping"),
@@ -52,9 +50,8 @@ def read_adapter(path: Path) -> tasks.Adapter:
     path = path / _CONFIG
     values = files.read_json(path)
     for key, value in values.items():
-        known = _ONLY_VALUES.get(key, (None,))
-        is_empty = key not in _ONLY_VALUES and not value
-        if key not in _HARMLESS and value not in known and not is_empty:
+        known = _ONLY_VALUES.get(key, _EMPTY)
+        if key not in _HARMLESS and value not in known:
             raise InputError(
                 f'{path}: "{key}" is {value!r}, only {known[0]!r} is known here: such '
                 "an adapter computes something else"
@@ -95,12 +92,11 @@ def read(path: Path, base: weights.Checkpoint) -> weights.Checkpoint:
             f"{source.path}: has no {missing[0]}, and neither has its base"
         )
     # 3. What it changes.
+    places = {name.split("/", 2)[-1].removesuffix("/lora_kernel_a") for name in arrays}
     facts = {
         "base_sha256": source.metadata.get(_DIGEST),
         "targets": tuple(
-            target
-            for target, place in weight_shapes.LORA_PLACES.items()
-            if any(f"/{place}/lora_kernel_a" in name for name in arrays)
+            t for t, p in weight_shapes.LORA_PLACES.items() if p in places
         ),
         "has_pooler": "encoder/pooler/kernel" in arrays,
     }
@@ -152,21 +148,16 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes the changes that a model was merged from."""
     changes, names = checkpoint.changes, registry.find(checkpoint.task.kind).names
     if changes is None:
-        raise InputError(
-            "peft keeps changes of a base: expected a run with `lora_rank`, got a "
-            "whole model"
-        )
+        raise InputError("peft keeps changes: expected a run with `lora_rank`")
     adapter, bert_config = changes.adapter, changes.bert_config
     is_bare = names.hugging_face == "BertModel"
     rows = _rows(bert_config, changes.task, adapter, is_bare=is_bare)
     rows = [row for row in rows if row.ours in changes.arrays]
+    tensors = dict(weights.write_rows(rows, changes.arrays))
     safetensors_files.write(
         directory / _WEIGHTS,
-        {
-            row.theirs: safetensors_files.Layout("float32", row.their_shape)
-            for row in rows
-        },
-        weights.write_rows(rows, changes.arrays),
+        safetensors_files.layouts_of(tensors),
+        tensors.items(),
         has_hashes=False,
         metadata={_DIGEST: adapter.base_sha256} if adapter.base_sha256 else None,
     )
