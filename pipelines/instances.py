@@ -412,7 +412,8 @@ def make_full_sentence_spans(
         # 1. The documents in that order, a separator after each.
         offset = duplicate_index * num_tokens
         firsts: list[int] = []
-        sentences: list[tuple[int, int]] = []
+        sentence_starts: list[int] = []
+        sentence_ends: list[int] = []
         first = 0
         for _, _, document in draws:
             firsts.append(first)
@@ -420,11 +421,27 @@ def make_full_sentence_spans(
             tokens[offset + first : offset + end] = document.token_ids
             tokens[offset + end] = separator
             borders = [first, *(first + e for e in document.sentence_ends)]
-            sentences += itertools.pairwise(borders)
+            sentence_starts += borders[:-1]
+            sentence_ends += borders[1:]
             first = end + 1
-        # 2. Instances, whose masks depend on the document in which they begin.
+        # 2. Spans of at most `limit` tokens: whole sentences, unless longer.
         rng = random.Random(draws[0][0] if draws else 0)
-        packed = _pack_sentences(sentences, limit, config.short_seq_prob or 0.0, rng)
+        packed: list[tuple[int, int]] = []
+        index = 0  # of the sentence in which the next span begins
+        while index < len(sentence_starts):
+            start = sentence_starts[index]
+            # A longer sentence gives spans of full length; the next span begins with
+            # its remainder.
+            while sentence_ends[index] - start > limit:
+                packed.append((start, start + limit))
+                start += limit
+            target = limit
+            if config.short_seq_prob and rng.random() < config.short_seq_prob:
+                target = 1 + below(limit, rng)
+            # A sentence longer than its target is an instance too.
+            index = bisect.bisect_right(sentence_ends, start + target, lo=index + 1)
+            packed.append((start, sentence_ends[index - 1]))
+        # 3. Instances, whose masks depend on the document in which they begin.
         spans = np.array(packed, np.int64).reshape(-1, 2)
         # (instances,) the document of each, and (instances, 1) the first token's place
         # in it.
@@ -438,30 +455,3 @@ def make_full_sentence_spans(
     return tokens, Spans(
         *(a_starts, a_ends, a_ends, a_ends, is_random_next, np.concatenate(seeds))
     )
-
-
-def _pack_sentences(
-    sentences: Sequence[tuple[int, int]],
-    limit: int,
-    short_prob: float,
-    rng: random.Random,
-) -> list[tuple[int, int]]:
-    """Returns spans of at most `limit` tokens: whole sentences, unless longer."""
-    spans = []
-    ends = [end for _, end in sentences]
-    index = 0  # of the sentence in which the next span begins
-    while index < len(sentences):
-        start = sentences[index][0]
-        # A longer sentence gives spans of full length; the next span begins with its
-        # remainder.
-        while ends[index] - start > limit:
-            spans.append((start, start + limit))
-            start += limit
-        target = limit
-        if short_prob and rng.random() < short_prob:
-            target = 1 + below(limit, rng)
-        # A sentence longer than its target is an instance too.
-        next_index = bisect.bisect_right(ends, start + target, lo=index + 1)
-        spans.append((start, ends[next_index - 1]))
-        index = next_index
-    return spans

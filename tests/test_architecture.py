@@ -210,7 +210,7 @@ LINES = {
     "lab": 2960,
     "export": 1155,
     "training": 5570,
-    "report": 1555,
+    "report": 1545,
     "scoring": 655,
     "inference": 1085,
     "checkpoints": 4565,
@@ -222,7 +222,7 @@ LINES = {
     "pages": 675,
     "core": 3380,
     "tpu": 2095,
-    "pipelines": 7980,
+    "pipelines": 7970,
     "door": 135,
 }
 """Lines that each folder may have; 47,000 in all are the aim. Raise a number only with

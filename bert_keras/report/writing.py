@@ -53,7 +53,20 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
     run_dir = files.path(run_dir)
     run = facts.read_facts(run_dir)
     output = files.path(output_dir or run_dir / run_directory.REPORT_NAME).resolve()
-    _check_replaceable(output)
+    # Only an earlier report is replaced.
+    if not files.is_new(output):
+        page = output / PAGE_NAME
+        if not page.is_file() or not files.read_bytes(page).startswith(MARK.encode()):
+            raise InputError(
+                f"{output}: expected a new directory or an earlier report, found "
+                "something else; choose another place with --output"
+            )
+        others = (path for path in sorted(output.iterdir()) if path != page)
+        if foreign := [path.name for path in others if path.suffix != ".png"]:
+            raise InputError(
+                f"{output}: holds {foreign[0]!r} besides an earlier report, which "
+                "would be lost; move it away, or choose another place with --output"
+            )
     answers, parts = run_dir / run_directory.ANSWERS_NAME, None
     try:
         with files.new_directory(output, replaces_earlier=True) as temporary:
@@ -73,27 +86,6 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
         raise not_writable(output, error) from None
     logger.info("report in %s", output / PAGE_NAME)
     return output
-
-
-def _check_replaceable(output: Path) -> None:
-    if files.is_new(output):
-        return
-    report = output / PAGE_NAME
-    if not report.is_file() or not files.read_bytes(report).startswith(MARK.encode()):
-        raise InputError(
-            f"{output}: expected a new directory or an earlier report, found something "
-            "else; choose another place with --output"
-        )
-    foreign = [
-        path.name
-        for path in sorted(output.iterdir())
-        if path != report and path.suffix != ".png"
-    ]
-    if foreign:
-        raise InputError(
-            f"{output}: holds {foreign[0]!r} besides an earlier report, which would be "
-            "lost; move it away, or choose another place with --output"
-        )
 
 
 def render(
