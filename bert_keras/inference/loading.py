@@ -179,6 +179,8 @@ def load(
     its base, or the loaded base, whose weights all its adapters then share in memory.
     """
     if adapter is not None:
+        if task is not None:
+            raise InputError("an adapter has its own task: leave `task` out")
         is_loaded = isinstance(path, LoadedModel)
         return _on_base(path if is_loaded else load(path, precision=precision), adapter)
     local, is_tuned_run = files.path(path), False

@@ -87,6 +87,8 @@ def test_what_is_no_adapter_and_no_base(base, adapters):
     ):
         with pytest.raises(InputError, match=message):
             bert_keras.load(of, adapter=adapter)
+    with pytest.raises(InputError, match="^an adapter has its own task: leave `task`"):
+        bert_keras.load(base, adapter=run, task=on_base.task)
 
 
 def test_a_model_on_a_base_is_saved_whole(base, adapters, tmp_path):
