@@ -1,4 +1,4 @@
-"""Models that are changes of a base, made whole."""
+"""Merges the low-rank changes of an adapter into the weights of its base."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,8 +19,9 @@ def merge(
     path: str | Path,
     base_path: str | Path,
 ) -> weights.Checkpoint:
-    """Returns the model that an adapter makes of its base, computed as it is read. Its
-    head is the base's if the changes have none. The paths are those of both."""
+    """Returns the whole model of an adapter and its base, whose arrays are summed when
+    they are read. The head is the base's if the adapter has none. Another base than the
+    training's is an `InputError`, which names the paths of both."""
     adapter, own, task = changes.adapter, changes.arrays, changes.task
     kind = registry.find(task.kind)
     begun = starting_point.tuning_arrays(base, task, transfers_head=kind.transfers_head)

@@ -172,7 +172,7 @@ def read_tsv(path: Path) -> Iterator[Row]:
     for number, line in enumerate(lines, start=2):
         fields = line.split("\t")
         if fields != [""] or len(header) == 1:
-            yield of_fields(path, number, header, fields)
+            yield make_row(path, number, header, fields)
 
 
 def read_csv(path: Path) -> Iterator[Row]:
@@ -186,7 +186,7 @@ def read_csv(path: Path) -> Iterator[Row]:
             if header is None:
                 header = _checked_header(path, fields, separator=",")
             elif fields:
-                yield of_fields(path, start, header, fields)
+                yield make_row(path, start, header, fields)
             start = reader.line_num + 1
     except csv.Error as error:
         raise InputError(f"{path}: line {start}: not CSV: {error}") from None
@@ -295,7 +295,7 @@ def _check_distinct(path: Path, names: list[str]) -> None:
             raise InputError(f"{path}: two columns are named {name!r}: rename one")
 
 
-def of_fields(path: Path, line: int, header: list[str], fields: list[str]) -> Row:
+def make_row(path: Path, line: int, header: list[str], fields: list[str]) -> Row:
     """Makes a row of a line's fields, one for each name of `header`."""
     if len(fields) != len(header):
         raise InputError(

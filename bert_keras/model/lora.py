@@ -1,7 +1,7 @@
-"""What is trained of a frozen base: low-rank changes of its matrices (LoRA).
+"""Low-rank changes of a frozen encoder's kernels (LoRA; Hu et al., 2021).
 
-A change has the form of Keras's `Dense.enable_lora`. It is 0 at first: the first step
-begins with the outputs of the base.
+A change has the form of Keras's `Dense.enable_lora`. Changes begin at 0, so the first
+step begins with the outputs of the base.
 """
 
 import operator

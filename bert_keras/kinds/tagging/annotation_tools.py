@@ -51,7 +51,7 @@ def in_own_form(
         spans = record.get(first, [] if is_prodigy else None)
         is_left_out = is_prodigy and record["answer"] != "accept"
         if first == "annotations":
-            spans = _of_label_studio(row, record, counts)
+            spans = _label_studio_entities(row, record, counts)
             is_left_out = spans is None
         if is_left_out:
             counts["left out"] += 1
@@ -92,7 +92,7 @@ def _with_own_keys(span: Any) -> Any:
     return span
 
 
-def _of_label_studio(
+def _label_studio_entities(
     row: reading.Row, record: dict[str, Any], counts: collections.Counter
 ) -> list[dict[str, Any]] | None:
     """Returns the entities of a text; `None`: no annotation is finished."""

@@ -184,7 +184,7 @@ def read_rows(path: Path, name: str) -> Iterator[reading.Row]:
         if len(fields) != len(names) and may_break:
             broken.append(number)
         else:
-            yield reading.of_fields(path, number, names, fields)
+            yield reading.make_row(path, number, names, fields)
     if broken:
         logger.warning(
             "%s: %d broken lines left out, the first is line %d",
