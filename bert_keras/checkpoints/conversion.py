@@ -230,7 +230,9 @@ def convert(
             raise RuntimeError(
                 f"outputs of the result differ by {difference:.3g}: nothing was kept"
             )
-        num_parameters = sum(array.size for array in result.arrays.values())
+        # An adapter is written without its base.
+        written = (result.changes or result).arrays
+        num_parameters = sum(array.size for array in written.values())
         if card is not None:
             if pruned is not None:
                 card += (
@@ -243,7 +245,7 @@ def convert(
     return Conversion(
         source=source_format,
         kind=source.task.kind,
-        num_weights=len(result.arrays),
+        num_weights=len(written),
         num_parameters=num_parameters,
         unused=dict(source.unused),
         left_out=left_out,

@@ -188,7 +188,10 @@ def test_what_is_written(written, base):
 
 def test_a_copy_of_the_base_is_named_instead(written, base, tmp_path):
     run, copy = base.with_name("tuned"), base.with_name("run")
-    conversion.convert(run, tmp_path / "peft", to="peft", base=copy)
+    done = conversion.convert(run, tmp_path / "peft", to="peft", base=copy)
+    tensors = safetensors.numpy.load_file(written / "adapter_model.safetensors")
+    sizes = (len(tensors), sum(array.size for array in tensors.values()))
+    assert (done.num_weights, done.num_parameters) == sizes
     values = json.loads((tmp_path / "peft/adapter_config.json").read_text())
     assert values["base_model_name_or_path"] == str(copy)
     np.testing.assert_array_equal(ours(tmp_path / "peft"), ours(written))
