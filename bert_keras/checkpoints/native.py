@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import keras
-
 from bert_keras.checkpoints import run_directory, training_state, weights
 from bert_keras.checkpoints.containers import safetensors_files
 from bert_keras.checkpoints.formats import companions
@@ -78,8 +76,8 @@ def read(path: Path) -> weights.Checkpoint:
     )
 
 
-def read_finished_run(directory: str | Path, **expected: Any) -> run_directory.Run:
-    run = run_directory.read_run(directory, **expected)
+def read_finished_run(directory: str | Path) -> run_directory.Run:
+    run = run_directory.read_run(directory)
     if run_directory.read_results(directory) is None:
         # A checkpoint of a fine-tuning is read by its own command only.
         is_readable = run.task.kind == "pretraining"
@@ -125,14 +123,6 @@ def _open_weights(
     return weights.open_arrays(
         source, rows, path=f"{path}: not the weights of this model"
     )
-
-
-def load_weights(run: run_directory.Run, network: keras.Model) -> None:
-    """Assigns the weights of a finished run to a network of its task."""
-    weights.assign(network, _open_weights(run))
-    # Those of the network: an array of the file would be read and hashed again.
-    arrays = ((w.path, keras.ops.convert_to_numpy(w)) for w in network.weights)
-    weights.check_finite(arrays, path=run.directory / run_directory.WEIGHTS_NAME)
 
 
 def _next_sentence_was_trained(

@@ -20,13 +20,14 @@ from bert_keras.checkpoints import (
 )
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import architecture, finetuning, loading, tasks
+from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
 from bert_keras.labelled import answers, dataset, reading
+from bert_keras.model import lora
 
 logger = logging.getLogger(__name__)
 
@@ -36,14 +37,25 @@ def build_network(
     path: str | Path,
     *,
     precision: architecture.Precision | None,
+    base: keras.Model | None = None,
 ) -> keras.Model:
+    """Builds the network of a checkpoint. With a `base`, the weights of an adapter's
+    base are those of that network, in one memory, and its changes lie beside them."""
+    own = checkpoint.settings
     network = registry.build_network(
         checkpoint.bert_config,
         checkpoint.task,
-        dropout_prob=0.1,  # of a training in Python: the default of `finetune`
-        dtype=precision or "float32",
+        # Of a training in Python; by default, that of `finetune`.
+        dropout_prob=own.dropout_prob if own else 0.1,
+        dtype=precision or (own.precision if own else "float32"),
     )
-    starting_point.assign(network, checkpoint.arrays, path=path)
+    if base is None:
+        starting_point.assign(network, checkpoint.arrays, path=path)
+        return network
+    lora.enable(network, checkpoint.changes.adapter)
+    head = weights.part(checkpoint.arrays, lambda name: name.startswith("head/"))
+    weights.assign(network, {**head, **checkpoint.changes.arrays})
+    weights.share_frozen(network, base)
     return network
 
 
@@ -68,43 +80,16 @@ class FinetunedModel:
     ) -> Self:
         """Loads a run of `finetune`, or a tuned checkpoint of any format, to compute in
         `precision`; `None`: as the model was trained, else float32."""
-        # Names of a run directory, finished or not, come first: its errors are better.
-        if not (files.path(directory) / run_directory.TASK_NAME).is_file():
-            checkpoint = conversion.read(directory)
-            model = cls.from_checkpoint(checkpoint, directory, precision=precision)
-            if model is None:
-                lacks = "expected a model that was tuned on a task, got one for "
-                lacks += checkpoint.task.kind
-                if native.tuning_settings(checkpoint) is not None:
-                    lacks = "has no tokenizer: put its vocab.txt and "
-                    lacks += "tokenizer_config.json next to it"
-                raise InputError(f"{directory}: {lacks}")
-            return model
-        run = native.read_finished_run(
-            directory, kinds=registry.LABELLED, verb="finetune"
-        )
-        config_path = run.directory / run_directory.CONFIG_NAME
-        settings = loading.load(finetuning.FinetuningConfig, config_path)
-        if run.adapter is not None:
-            checkpoint = conversion.read(directory)
-            precision = precision or settings.precision
-            return cls.from_checkpoint(checkpoint, directory, precision=precision)
-        network = registry.build_network(
-            run.bert_config,
-            run.task,
-            dropout_prob=settings.dropout_prob,
-            dtype=precision or settings.precision,
-        )
-        native.load_weights(run, network)
-        results = run_directory.read_results(directory)
-        return cls(
-            network=network,
-            task=run.task,
-            tokenizer=run.tokenizer,
-            settings=settings,
-            threshold=run_directory.threshold_of(results or {}),
-            takes_pairs=run.task.has_text_pair,
-        )
+        checkpoint = conversion.read(directory)
+        model = cls.from_checkpoint(checkpoint, directory, precision=precision)
+        if model is None:
+            lacks = "expected a model that was tuned on a task, got one for "
+            lacks += checkpoint.task.kind
+            if native.tuning_settings(checkpoint) is not None:
+                lacks = "has no tokenizer: put its vocab.txt and "
+                lacks += "tokenizer_config.json next to it"
+            raise InputError(f"{directory}: {lacks}")
+        return model
 
     @classmethod
     def from_checkpoint(

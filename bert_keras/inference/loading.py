@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bert_keras.checkpoints import adapters, conversion, native, run_directory, weights
+from bert_keras.checkpoints import adapters, conversion, native, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import architecture, tasks
@@ -17,7 +17,7 @@ from bert_keras.data import tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.labelled import answers, tokenized
-from bert_keras.model import encoder, lora
+from bert_keras.model import encoder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -178,62 +178,37 @@ def load(
     Garden. With an `adapter`, a run with `lora_rank` or a directory of peft, `path` is
     its base, or the loaded base, whose weights all its adapters then share in memory.
     """
+    base = None
     if adapter is not None:
         if task is not None:
             raise InputError("an adapter has its own task: leave `task` out")
         is_loaded = isinstance(path, LoadedModel)
-        return _on_base(path if is_loaded else load(path, precision=precision), adapter)
-    local, is_tuned_run = files.path(path), False
-    # A file is a checkpoint of a pre-training, which `conversion.read` opens.
-    if conversion.recognize(local) == "native" and not local.is_file():
-        own_task = run_directory.read_task(local, verb="finetune")
-        is_tuned_run = own_task.kind in registry.LABELLED
-    if is_tuned_run and task is None:
-        source = tuned = finetuned.FinetunedModel.load(path, precision=precision)
-        network = tuned.network
-    else:
-        source = conversion.read(path)
-        if task is not None:
-            kind = registry.labelled(task.kind)
-            if kind.has_labels != bool(task.labels):
-                expected = "no `labels`" if task.labels else "`labels`"
-                raise InputError(f"a task of the kind {task.kind} has {expected}")
-            pairs = {"has_text_pair": task.has_text_pair or kind.has_text_pair}
-            source = dataclasses.replace(
-                source,
-                task=task.model_copy(update=pairs),
-                arrays=weights.part(source.arrays, lambda n: n.startswith("encoder/")),
-                settings=None,
-            )
-        tuned = finetuned.FinetunedModel.from_checkpoint(
-            source, path, precision=precision
+        base = path if is_loaded else load(path, precision=precision)
+        if base.adapter is not None:
+            raise InputError(f"{base.path}: an adapter, expected the base of {adapter}")
+        path, precision = adapter, base.network.dtype_policy.name
+    source = conversion.read(path, base=base and base.path)
+    if task is not None:
+        kind = registry.labelled(task.kind)
+        if kind.has_labels != bool(task.labels):
+            expected = "no `labels`" if task.labels else "`labels`"
+            raise InputError(f"a task of the kind {task.kind} has {expected}")
+        pairs = {"has_text_pair": task.has_text_pair or kind.has_text_pair}
+        source = dataclasses.replace(
+            source,
+            task=task.model_copy(update=pairs),
+            arrays=weights.part(source.arrays, lambda n: n.startswith("encoder/")),
+            settings=None,
+            threshold=None,
         )
-        build = finetuned.build_network
-        network = tuned.network if tuned else build(source, path, precision=precision)
+    network = finetuned.build_network(
+        source, path, precision=precision, base=base and base.network
+    )
     return LoadedModel(
         network=network,
         task=source.task,
         tokenizer=source.tokenizer,
-        tuned=tuned,
+        tuned=finetuned.FinetunedModel.from_checkpoint(source, path, network=network),
         path=path,
-    )
-
-
-def _on_base(base: LoadedModel, path: str | Path) -> LoadedModel:
-    if base.adapter is not None:
-        raise InputError(f"{base.path}: an adapter, expected the base of {path}")
-    whole = conversion.read(path, base=base.path)
-    dtype = base.network.dtype_policy.name
-    network = registry.build_network(whole.bert_config, whole.task, dtype=dtype)
-    lora.enable(network, whole.changes.adapter)
-    head = weights.part(whole.arrays, lambda name: name.startswith("head/"))
-    weights.assign(network, {**head, **whole.changes.arrays})
-    weights.share_frozen(network, base.network)
-    return LoadedModel(
-        network=network,
-        task=whole.task,
-        tokenizer=whole.tokenizer,
-        tuned=finetuned.FinetunedModel.from_checkpoint(whole, path, network=network),
-        path=path,
-        adapter=whole.changes.adapter,
+        adapter=source.changes.adapter if base else None,
     )

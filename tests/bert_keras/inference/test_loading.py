@@ -102,12 +102,13 @@ def test_the_encoder_of_vectors_is_trained_whole(tmp_path):
     assert not loaded.encoder.pooler.trainable
 
 
-def test_a_foreign_tuned_model_predicts(model, tmp_path):
-    checkpoint = make_checkpoint("classification")
-    conversion.FORMATS["hugging_face"].write(checkpoint, tmp_path)
+@pytest.mark.parametrize("to", ["hugging_face", "keras_hub"])
+def test_a_foreign_tuned_model_predicts(to, model, tmp_path):
+    conversion.FORMATS[to].write(make_checkpoint("classification"), tmp_path)
     texts = TEXTS["classification"]
-    loaded = bert_keras.load(tmp_path)
-    assert loaded.predict(texts) == model("classification").predict(texts)
+    loaded, expected = bert_keras.load(tmp_path), model("classification").predict(texts)
+    assert loaded.predict(texts) == expected
+    assert finetuned.FinetunedModel.load(tmp_path).predict(texts) == expected
     # Nothing there says whether it was tuned on pairs.
     (answer,) = loaded.predict([("w1 w2", "w3")])
     logits = loaded.network(loaded.encode([("w1 w2", "w3")]))["logits"]

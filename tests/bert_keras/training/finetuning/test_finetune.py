@@ -29,7 +29,6 @@ from bert_keras.core.settings import (
 )
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
-from bert_keras.kinds import registry
 from bert_keras.kinds.text import network as text_network
 from bert_keras.report import scalar_log, writing
 from bert_keras.training.step import precision
@@ -136,9 +135,7 @@ def test_an_easy_task_is_learnt(tuned_run):
     # Of the last step in the curves, which the last one is here.
     assert results["train"] == scalars(directory)
     assert {"loss", "accuracy", "learning_rate", "gradient_norm"} < {*results["train"]}
-    task = native.read_finished_run(
-        directory, kinds=registry.LABELLED, verb="finetune"
-    ).task
+    task = native.read_finished_run(directory).task
     assert task.labels == ("bad", "good")
     assert not task.has_text_pair
 
@@ -403,7 +400,7 @@ def test_predict_refuses_before_it_works(tuned_run, init, tmp_path):
         finetuned.predict(tuned_run[0], new, new)
     with pytest.raises(InputError, match="no such directory; make it first"):
         finetuned.predict(tuned_run[0], new, tmp_path / "none" / "out.tsv")
-    with pytest.raises(InputError, match="finetune`, found one for pretraining"):
+    with pytest.raises(InputError, match="tuned on a task, got one for pretraining"):
         finetuned.predict(init, new, tmp_path / "out.tsv")
     bad = write_tsv(tmp_path / "bad.tsv", [("a", "b"), ("c",)], ("text", "x"))
     with pytest.raises(InputError, match="bad.tsv: line 3: expected 2 columns"):

@@ -387,7 +387,7 @@ def test_unusable_input(tiny_examples, tiny_vocab, tmp_path):
     (copied / "manifest.json").unlink()
     check("not a finished output of `bert-keras exam")
     with pytest.raises(InputError, match="expected a run directory made by"):
-        native.read_finished_run(run, kinds=("pretraining",), verb="pretrain")
+        native.read_finished_run(run)
 
 
 def test_several_hosts_of_a_tpu_cannot_mask(monkeypatch):
