@@ -81,6 +81,7 @@ def test_the_packages_are_those_of_the_extra():
     needed = [*extra("train"), *extra("train-without-tensorflow")]
     names = {need.name for need in needed} - {"bert-keras"}
     imported = {"scikit-learn": "sklearn", "pillow": "PIL"}
+    imported["markdown-it-py"] = "markdown_it"
     assert set(requirements.TRAIN) == {
         imported.get(name, name.replace("-", "_")) for name in names
     }

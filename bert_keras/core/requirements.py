@@ -13,7 +13,7 @@ from bert_keras.core.errors import InputError
 
 TRAIN = (
     *("tensorflow", "keras", "tensorflow_text", "tensorboard", "sklearn", "scipy"),
-    *("seqeval", "h5py", "ml_dtypes", "matplotlib", "PIL"),
+    *("seqeval", "h5py", "ml_dtypes", "matplotlib", "PIL", "markdown_it"),
 )
 """The packages of the extra `train` in setup.cfg, by the names that are imported."""
 

@@ -7,14 +7,14 @@ the rows of `ScoreSums`: 2,000 resamples cost one multiplication of matrices.
 # scipy's sparse arrays have no types of their own.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 # SciPy is imported where it is needed, because all kinds of tasks import this module.
-_TINY = 1e-12
+_TINY, _CHUNK = 1e-12, 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,26 @@ class ScoreSums:
     """`(num_examples, num_sums)`, NumPy's or SciPy's."""
     score: Callable[[np.ndarray], np.ndarray]
     """From sums `(..., num_sums)` to scores `(...)`."""
+
+
+def resample(
+    runs: Mapping[Any, ScoreSums], *, seed: int, num_resamples: int = 2000
+) -> dict[Any, np.ndarray]:
+    """Returns `(num_resamples,)` scores of each run in the same resamples."""
+    (num_examples,) = {run.rows.shape[0] for run in runs.values()}
+    parts: dict[Any, list[np.ndarray]] = {key: [] for key in runs}
+    generator = np.random.default_rng(seed)
+    for begin in range(0, num_resamples, _CHUNK):
+        # How often each example is in each of some resamples: `(size, num_examples)`.
+        size = min(_CHUNK, num_resamples - begin)
+        drawn = generator.integers(num_examples, size=(size, num_examples))
+        drawn += np.arange(size)[:, None] * num_examples
+        counts = np.bincount(drawn.ravel(), minlength=size * num_examples)
+        counts = counts.reshape(size, num_examples).astype(float)
+        for key, run in runs.items():
+            sums = np.asarray((run.rows.T @ counts.T).T)
+            parts[key].append(run.score(sums))
+    return {key: np.concatenate(values) for key, values in parts.items()}
 
 
 def ratio(parts: Sequence[float], wholes: Sequence[float]) -> ScoreSums:

@@ -6,8 +6,14 @@ from typing import Any, NamedTuple
 
 from bert_keras.pages import confusion, drawing, markdown, pictures
 
+MISTAKES = "worst_mistakes"
+"""Name of the section of the mistakes."""
+
 NUM_MISTAKES = 20
 """Mistakes to show."""
+
+NUM_FILTERED_MISTAKES = 500
+"""Mistakes to show on a page on which they can be filtered."""
 
 MAX_LISTED_CLASSES = 200
 """Classes to list in a table."""
@@ -24,6 +30,8 @@ class Section(NamedTuple):
     """Markdown; may be empty."""
     picture: bytes | None = None
     """PNG."""
+    long_text: str = ""
+    """`text` with more rows, for a page with filters; empty: there are no more."""
 
 
 def confusion_section(
@@ -102,15 +110,17 @@ def mistakes_section(
 ) -> Section:
     """Shows a table of the worst mistakes. `wrong` has all of them, the worst first;
     `summary` is a sentence about their number, `order` the property of the worst."""
-    text = f"{summary}."
-    if worst := wrong[:NUM_MISTAKES]:
+    texts = [f"{summary}.", ""]
+    for limit in (NUM_MISTAKES, NUM_FILTERED_MISTAKES) if wrong else ():
+        worst = wrong[:limit]
         cells = {c.title: [c.cell(record) for record in worst] for c in columns}
         # Columns that are empty for all of them are left out.
         cells = {title: column for title, column in cells.items() if any(column)}
         rows = zip(*cells.values(), strict=True)
         table = markdown.table([*cells], ([cell or "" for cell in row] for row in rows))
-        text = f"{summary}; the {len(worst)} {order}:\n\n{table}"
-    return Section("Worst mistakes", "worst_mistakes", text)
+        texts.append(f"{summary}; the {len(worst)} {order}:\n\n{table}")
+    *_, short, long = texts
+    return Section("Worst mistakes", MISTAKES, short, long_text=long)
 
 
 def answer_sections(columns: Sequence[Column], records: Sequence[Any]) -> list[Section]:

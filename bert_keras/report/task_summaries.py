@@ -1,13 +1,19 @@
 """A tuned model's answers to its development file, for a page and for TensorBoard."""
 
+import collections
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
+from bert_keras.core.settings import finetuning
 from bert_keras.kinds.kind import Labelled
-from bert_keras.labelled import answers
-from bert_keras.pages import drawing, sections
+from bert_keras.labelled import answers, score_sums
+from bert_keras.pages import drawing, markdown, sections
 
 
 def read_sections(kind: Labelled, run_dir: Path) -> list[sections.Section]:
@@ -23,6 +29,41 @@ def read_sections(kind: Labelled, run_dir: Path) -> list[sections.Section]:
         )
         return [sections.Section("Answers", "answers", text)]
     return kind.page(records, task)
+
+
+def score_sentence(kind: Labelled, run_dir: Path, results: Mapping[str, Any]) -> str:
+    """Returns how good the answers are, in Markdown: the main metric, with an interval
+    and with the score of one answer for all where `kind.score` knows the metric. Empty:
+    the results have no such score."""
+    settings = run_directory.read_settings(run_dir, finetuning.FinetuningConfig)
+    labels = run_directory.read_task(run_dir).labels or ()
+    metric = kind.main_metric(settings or finetuning.FinetuningConfig(), labels)
+    score = results.get("eval", {}).get(metric)
+    if score is None:
+        return ""
+    records = answers.read_answers(run_dir / run_directory.ANSWERS_NAME, kind.record)
+    shown = f"{score:.1f} %" if kind.metric(metric).unit == "%" else f"{score:.3f}"
+    text = f"**{metric} {shown}** on the development file, {len(records):,} examples"
+    rows = [record.model_dump() for record in records]
+    if metric not in kind.resampled or not answers.are_finite(records):
+        return f"{text}."
+    # 1. How far the score would vary with other examples; resamples of few are alike.
+    if len(rows) >= 20:
+        sums = kind.score(rows, metric, labels=labels)
+        drawn = score_sums.resample({metric: sums}, seed=12345)[metric]
+        low, high = np.quantile(drawn, (0.025, 0.975))
+        text += f"; 95 % interval {low:.3f} to {high:.3f}, by resampling them"
+    # 2. The score of the commonest answer, where an example has one.
+    if isinstance(rows[0].get("label"), str | int):
+        commonest, _ = collections.Counter(r["label"] for r in rows).most_common(1)[0]
+        same = [row | {"prediction": commonest} for row in rows]
+        sums = kind.score(same, metric, labels=labels)
+        name, floor = (
+            markdown.literal(str(commonest)),
+            sums.score(sums.rows.sum(axis=0)),
+        )
+        text += f". Always answering <em>{name}</em> scores {floor:.3f}"
+    return f"{text}."
 
 
 def write(kind: Labelled, run_dir: str | Path, *, step: int) -> None:

@@ -1,4 +1,4 @@
-"""The page of a report in Markdown, and its directory, which appears when complete."""
+"""The page of a report, and its directory, which appears when complete."""
 
 import json
 import logging
@@ -17,12 +17,12 @@ from bert_keras.core.errors import InputError, not_writable
 from bert_keras.core.settings import pretraining
 from bert_keras.kinds import registry
 from bert_keras.labelled import data_report
-from bert_keras.pages import drawing, markdown, sections
+from bert_keras.pages import drawing, html, markdown, sections
 from bert_keras.report import curves, diagnosis, facts, scalar_log, task_summaries
 
 logger = logging.getLogger(__name__)
 
-PAGE_NAME = "report.md"
+PAGE_NAME, HTML_NAME = "report.md", "report.html"
 
 NUM_SENTENCES = 3
 """Sentences to show with guesses for their masked words; TensorBoard shows all."""
@@ -47,9 +47,10 @@ _SIZES += ("intermediate_size", "vocab_size", "max_position_embeddings")
 
 
 def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> Path:
-    """Writes `report.md` and pictures: the curves of a run, finished or not, and the
-    answers of a finished fine-tuning. Returns the report's directory: `output_dir`, or
-    `report` in the run directory. Only an earlier report there is replaced."""
+    """Writes `report.md`, pictures, and `report.html` with both: the curves of a run,
+    finished or not, and the answers of a finished fine-tuning. Returns the directory:
+    `output_dir`, or `report` in the run directory. Only an earlier report is replaced.
+    """
     run_dir = files.path(run_dir)
     run = facts.read_facts(run_dir)
     output = files.path(output_dir or run_dir / run_directory.REPORT_NAME).resolve()
@@ -61,13 +62,13 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
                 f"{output}: expected a new directory or an earlier report, found "
                 "something else; choose another place with --output"
             )
-        others = (path for path in sorted(output.iterdir()) if path != page)
-        if foreign := [path.name for path in others if path.suffix != ".png"]:
+        others = {path.name for path in output.iterdir() if path.suffix != ".png"}
+        if foreign := sorted(others - {PAGE_NAME, HTML_NAME}):
             raise InputError(
                 f"{output}: holds {foreign[0]!r} besides an earlier report, which "
                 "would be lost; move it away, or choose another place with --output"
             )
-    answers, parts = run_dir / run_directory.ANSWERS_NAME, None
+    answers, parts, score = run_dir / run_directory.ANSWERS_NAME, None, ""
     try:
         with files.new_directory(output, replaces_earlier=True) as temporary:
             pictures = curves.draw_curves(run, temporary)
@@ -75,16 +76,21 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
             if run.results is not None and answers.is_file():
                 kind = registry.labelled(run.task.kind)
                 parts = task_summaries.read_sections(kind, run_dir)
+                score = task_summaries.score_sentence(kind, run_dir, run.results)
             report = facts.read_data_report(run_dir)
             data = None if report is None else describe_data(report)
             for part in filter(None, (data, *(parts or ()))):
                 if part.picture is not None:
                     (temporary / f"{part.name}.png").write_bytes(part.picture)
-            text = render(run, pictures, parts, data=data)
+            content = {"parts": parts, "data": data, "score": score}
+            text = render(run, pictures, **content)
             (temporary / PAGE_NAME).write_text(text, encoding="utf-8")
+            page = render(run, pictures, **content, is_long=True)
+            page = html.from_markdown(page, temporary)
+            (temporary / HTML_NAME).write_bytes(page)
     except OSError as error:
         raise not_writable(output, error) from None
-    logger.info("report in %s", output / PAGE_NAME)
+    logger.info("report in %s", output / HTML_NAME)
     return output
 
 
@@ -94,13 +100,17 @@ def render(
     parts: Sequence[sections.Section] | None = None,
     *,
     data: sections.Section | None = None,
+    score: str = "",
+    is_long: bool = False,
 ) -> str:
-    """Renders the whole page.
+    """Renders the whole page: how good the run is, its answers, then how it was made.
 
     Args:
         pictures: title and file name of each curve, next to the page.
         parts: the answers of a fine-tuned run; `None`: its file of answers is missing.
         data: the labelled files, if known.
+        score: a sentence on how good the answers are, if known.
+        is_long: whether tables have as many rows as a page with filters takes.
     """
     # 1. How far the run got, and how good it is.
     verb = "Pre-training" if run.is_pretraining else "Distillation of an encoder"
@@ -112,23 +122,27 @@ def render(
     state = f"{verb}, {state} {run.last_step:,}"
     state += f" of {total:,}" if isinstance(total, int) else ""
     state += " so far." if run.results is None else "."
-    blocks = [f"{MARK}\n# {run.name}", state, *_evaluation(run)]
-    blocks.append(markdown.table(("", "the run"), _figures(run)))
+    name = "masked_lm_accuracy"
+    if (found := ((run.results or {}).get("eval") or {}).get(name)) is not None:
+        score = f"**{name} {found:.3f}** on text that was held out."
+    blocks = [f"{MARK}\n# {run.name}", state, score, *_evaluation(run)]
     # 2. What may be wrong with a pre-training.
     if run.is_pretraining:
         blocks += _problems(run)
-    # 3. How to repeat it.
-    blocks += ["## Model, data and settings"]
-    blocks += [markdown.table(("", "model and data"), _model_and_data(run))]
-    blocks += [_command(run), *(_part("##", data) if data else ())]
-    # 4. Curves, and the groups of the last evaluation, which may be dozens.
-    blocks += ["## Curves", *(f"![{title}]({name})" for title, name in pictures)]
+    # 3. What the model answers: its mistakes first.
+    if run.is_tuned and run.results is not None:
+        missing = f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
+        blocks.append("## Answers to the development file")
+        blocks += [missing] if parts is None else []
+        for part in sorted(parts or (), key=lambda p: p.name != sections.MISTAKES):
+            text = part.long_text if is_long and part.long_text else part.text
+            blocks += _part("###", part._replace(text=text))
+    # The groups of the last evaluation may be dozens.
     if groups := facts.group_curves(run.eval):
         best_first = sorted(groups, key=lambda group: -groups[group].values[-1])
         rows = ([group, *_value_and_step(groups[group], -1)] for group in best_first)
         blocks += ["## Minimal pairs by group"]
         blocks += [markdown.table(("group", "share told right", "at step"), rows)]
-    # 5. What the model answers.
     texts = run.panels.texts
     tags = sorted(tag for tag in texts if tag.startswith("masked"))
     if tags:
@@ -136,12 +150,13 @@ def render(
     for tag in tags[:NUM_SENTENCES]:
         name = tag.rpartition("/")[2].replace("_", " ")
         blocks.append(f"### {name}\n\n{texts[tag][1]}")
-    if run.is_tuned and run.results is not None:
-        missing = f"`{run_directory.ANSWERS_NAME}` is not in the run directory."
-        blocks.append("## Answers to the development file")
-        blocks += [missing] if parts is None else []
-        for part in parts or ():
-            blocks += _part("###", part)
+    # 4. Curves, in one paragraph: a page in HTML shows them side by side.
+    blocks += ["## Curves", "\n".join(f"![{t}]({name})" for t, name in pictures)]
+    # 5. How to repeat it.
+    blocks += [*(_part("##", data) if data else ()), "## Model, data and settings"]
+    blocks += [markdown.table(("", "the run"), _figures(run))]
+    blocks += [markdown.table(("", "model and data"), _model_and_data(run))]
+    blocks += [_command(run)]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 

@@ -82,7 +82,10 @@ def describe(
         note = (
             "In the context the right answer is bold, the answer that was given italic."
         )
-        mistakes = mistakes._replace(text=f"{mistakes.text}\n\n{note}")
+        mistakes = mistakes._replace(
+            text=f"{mistakes.text}\n\n{note}",
+            long_text=f"{mistakes.long_text}\n\n{note}",
+        )
     return [*parts, mistakes]
 
 

@@ -10,5 +10,5 @@ which differences are significant. Both are told here, from the plan to the page
   ever planned, `runs/NAME` their directories, `logs/NAME.log` their output
 - `scores`: the outcome of each run, the points of the grid, the choice
 - `ranking`: models and `baselines` at each share, by a paired bootstrap
-- `summary`: `results.tsv`, `report.md`, `sweep.json` and `best`; pictures by `drawings`
+- `summary`: `results.tsv`, the page, `sweep.json` and `best`; pictures by `drawings`
 """

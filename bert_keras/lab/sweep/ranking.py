@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -30,7 +30,7 @@ CONFIDENCE = 0.95
 MIN_EXAMPLES = 20
 """Resamples of fewer examples are too much alike; of one example they are equal."""
 
-_SEED, _CHUNK = 12345, 100
+_SEED = 12345
 
 
 class Interval(NamedTuple):
@@ -95,7 +95,7 @@ def rank(
         elif lines != [row["line"] for row in rows]:
             raise InputError(f"{path}: not about the same examples as {first_path}")
         sums[name] = kind.score(rows, metric, labels=labels)
-    resampled = resample(sums, seed=_SEED)
+    resampled = score_sums.resample(sums, num_resamples=NUM_RESAMPLES, seed=_SEED)
 
     # 2. Differences of the first point from each other one. The intervals hold together
     # for all pairs, since the best of several models was also lucky.
@@ -117,29 +117,6 @@ def rank(
         first=first,
         others=tuple(zip(others, intervals, strict=True)),
     )
-
-
-def resample(
-    runs: Mapping[Any, score_sums.ScoreSums],
-    *,
-    seed: int,
-    num_resamples: int = NUM_RESAMPLES,
-) -> dict[Any, np.ndarray]:
-    """Returns `(num_resamples,)` scores of each run in the same resamples."""
-    (num_examples,) = {run.rows.shape[0] for run in runs.values()}
-    parts: dict[Any, list[np.ndarray]] = {key: [] for key in runs}
-    generator = np.random.default_rng(seed)
-    for begin in range(0, num_resamples, _CHUNK):
-        # How often each example is in each of some resamples: `(size, num_examples)`.
-        size = min(_CHUNK, num_resamples - begin)
-        drawn = generator.integers(num_examples, size=(size, num_examples))
-        drawn += np.arange(size)[:, None] * num_examples
-        counts = np.bincount(drawn.ravel(), minlength=size * num_examples)
-        counts = counts.reshape(size, num_examples).astype(float)
-        for key, run in runs.items():
-            sums = np.asarray((run.rows.T @ counts.T).T)
-            parts[key].append(run.score(sums))
-    return {key: np.concatenate(values) for key, values in parts.items()}
 
 
 def difference(

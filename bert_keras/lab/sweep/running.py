@@ -45,7 +45,7 @@ def run_sweep(
     """Makes the unfinished runs of a sweep, and chooses one.
 
     A failed run does not stop the others; the next command tries it again. Each run
-    adds to results.tsv and report.md; pictures, sweep.json and `best` come at the end.
+    adds to results.tsv and the page; pictures, sweep.json and `best` come at the end.
     A command with `models` compares them, with each other and with baselines. Returns
     all finished runs of the directory, also those of another grid or of other models;
     one at least has a score.
@@ -99,9 +99,9 @@ def run_sweep(
                 ranking.rank(points, sweep_dir=directory, **options)
                 for _, points in sorted(by_share.items())
             ]
-        summary.write_tables(sweep)
         summary.write_pictures(sweep)
-        report = directory / summary.PAGE_NAME
+        summary.write_tables(sweep)
+        report = directory / summary.HTML_NAME
         key = planning.MODEL_KEY
         scored = {o.run.value(key) for o in sweep.outcomes if o.score is not None}
         failed = [model.name for model in command.models if model.name not in scored]

@@ -1,4 +1,5 @@
-"""The result of a sweep: results.tsv, report.md, pictures, sweep.json and `best`.
+"""The result of a sweep: results.tsv, report.md and report.html, pictures, sweep.json
+and `best`.
 
 A sweep whose first axis is the model, a comparison, adds paired differences and
 baselines to the page and to sweep.json.
@@ -19,9 +20,9 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, progress
 from bert_keras.core.settings import finetuning
 from bert_keras.lab.sweep import baselines, drawings, planning, ranking, scores
-from bert_keras.pages import drawing, markdown
+from bert_keras.pages import drawing, html, markdown
 
-PAGE_NAME = "report.md"
+PAGE_NAME, HTML_NAME = "report.md", "report.html"
 _PICTURE_NAME = "scores.png"
 _CURVE_NAME = "learning_curve.png"
 
@@ -91,10 +92,13 @@ class State:
 
 
 def write_tables(state: State) -> None:
-    """Writes the table of the runs and the page, also of an unfinished sweep."""
+    """Writes the table of the runs and the page, also of an unfinished sweep. The page
+    in HTML holds the pictures, which are there before."""
     files.write_atomically(state.directory / "results.tsv", runs_tsv(state).encode())
     page = "\n\n".join(paragraphs(state)) + "\n"
     files.write_atomically(state.directory / PAGE_NAME, page.encode())
+    page = html.from_markdown(page, state.directory)
+    files.write_atomically(state.directory / HTML_NAME, page)
 
 
 def write_pictures(state: State) -> None:
@@ -259,14 +263,17 @@ def paragraphs(state: State) -> Iterator[str]:
     is_finished = len(states) == len(state.runs)
     title = "Comparison" if planning.MODEL_KEY in state.keys else "Sweep"
     yield f"# {title}: {markdown.literal(state.settings.task)}"
+    first = chosen_line(state)
     if state.conclusions:
-        yield f"**{markdown.literal(state.conclusions[0], max_length=2000)}**"
+        first = markdown.literal(state.conclusions[0], max_length=2000)
+    yield f"**{first}**"
     yield (
         f"{len(state.outcomes)} of {len(state.runs)} runs have ended, "
         f"{states.count('failed')} of them failed and {states.count('majority')} at "
         "the majority class."
     )
-    yield chosen_line(state)
+    if state.conclusions:
+        yield chosen_line(state)
     if state.chosen is not None and is_finished:
         model = shlex.quote(str(state.directory / "best"))
         yield (

@@ -60,11 +60,14 @@ def test_a_line_that_is_cut_off_ends_the_log(tmp_path, caplog):
         caplog.clear()
 
 
+PAGES = ("report.md", "report.html")
 PAGE = """\
 <!-- Made by `bert-keras report`; writing it again replaces all of it. -->
 # run
 
 Pre-training, finished at step 40 of 40.
+
+**masked_lm_accuracy 0.500** on text that was held out.
 
 | evaluation | last | at step | best | at step | baseline |
 | --- | --- | --- | --- | --- | --- |
@@ -76,6 +79,35 @@ Best: among evaluations of the same phase as the last one.
 
 Baseline: the commonest masked token, `the`, always guessed.
 
+## What may be wrong
+
+- **rate too low**: 40 steps at a rate of up to 0.0001 move a weight by about 0.004 at most, and initial weights are of a size of 0.02: raise `optimizer.learning_rate`, or make more steps.
+
+## Guesses for masked words at step 40
+
+### example 01
+
+better
+
+### example 02
+
+worse **[1]**
+
+### example 03
+
+third
+
+## Curves
+
+![loss](loss.png)
+![masked-LM loss](masked_lm_loss.png)
+![masked-LM accuracy](masked_lm_accuracy.png)
+![speed](sequences_per_second.png)
+![speed in tokens](tokens_per_second.png)
+![skipped steps](skipped_steps.png)
+
+## Model, data and settings
+
 |  | the run |
 | --- | --- |
 | training time, loading left out | 0:00:06 |
@@ -85,12 +117,6 @@ Baseline: the commonest masked token, `the`, always guessed.
 | restarts | 1, first logged step after it: 21 |
 | skipped steps | 1 |
 | num_replicas | 2 |
-
-## What may be wrong
-
-- **rate too low**: 40 steps at a rate of up to 0.0001 move a weight by about 0.004 at most, and initial weights are of a size of 0.02: raise `optimizer.learning_rate`, or make more steps.
-
-## Model, data and settings
 
 |  | model and data |
 | --- | --- |
@@ -111,34 +137,6 @@ bert-keras pretrain --examples EXAMPLES EXAMPLES_2 --output_dir run \\
     --set 'phases=[{"fraction": 0.5}, {"fraction": 0.5, "global_batch_size": 2}]' \\
     --set precision=float32
 ```
-
-## Curves
-
-![loss](loss.png)
-
-![masked-LM loss](masked_lm_loss.png)
-
-![masked-LM accuracy](masked_lm_accuracy.png)
-
-![speed](sequences_per_second.png)
-
-![speed in tokens](tokens_per_second.png)
-
-![skipped steps](skipped_steps.png)
-
-## Guesses for masked words at step 40
-
-### example 01
-
-better
-
-### example 02
-
-worse **[1]**
-
-### example 03
-
-third
 """  # noqa: E501
 
 
@@ -152,7 +150,7 @@ def test_the_report_of_a_pretraining(reported):
     text = (output / "report.md").read_text()
     assert text == PAGE
     pictures = set(re.findall(r"\]\((.+?)\)", text))
-    assert {path.name for path in output.iterdir()} == pictures | {"report.md"}
+    assert {path.name for path in output.iterdir()} == {*pictures, *PAGES}
     for name in pictures:
         with Image.open(output / name) as image:
             assert image.size == (1200, 675)
@@ -304,7 +302,7 @@ def test_an_earlier_report_is_replaced_and_nothing_else(reported, tmp_path):
     (output / "of_before.png").write_bytes(b"")
     (run / "results.json").write_text(results)
     writing.write_report(run, output)
-    assert {path.name for path in output.iterdir()} == {"report.md", "loss.png"}
+    assert {path.name for path in output.iterdir()} == {"loss.png", *PAGES}
     text = (output / "report.md").read_text()
     assert "not finished" not in text
     (output / "notes.txt").write_text("mine")

@@ -1,16 +1,20 @@
 """Files and answers on the page and in TensorBoard, as `finetune` leaves them."""
 
+import base64
 import io
+import json
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.stats
 import tensorflow as tf
 from PIL import Image
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
 from bert_keras.kinds import registry
 from bert_keras.labelled import data_report
 from bert_keras.report import facts, task_summaries, writing
@@ -28,17 +32,23 @@ def run(tmp_path) -> Path:
 def test_the_page_shows_the_answers(reported):
     output = reported / "classification/report"
     page = (output / "report.md").read_text()
-    before, after = page.split("## Answers to the development file\n\n")
-    assert "## Curves\n\n![loss](loss.png)\n" in before
+    _, after = page.split("## Answers to the development file\n\n")
+    after, rest = after.split("## Curves\n\n")
+    assert rest.startswith("![loss](loss.png)\n")
     pictures = re.findall(r"^!\[.+\]\((.+)\.png\)$", after, re.MULTILINE)
     assert pictures == PICTURES
-    names = {"report.md", "loss.png", *(f"{name}.png" for name in pictures)}
+    names = {
+        "report.md",
+        "report.html",
+        "loss.png",
+        *(f"{name}.png" for name in pictures),
+    }
     assert {path.name for path in output.iterdir()} == names
     for name in pictures:
         with Image.open(output / f"{name}.png") as image:
             assert len(image.convert("RGB").getcolors(1 << 20)) > 10
     titles = re.findall("^### (.+)$", after, re.MULTILINE)
-    assert titles[-1] == "Worst mistakes"
+    assert titles[:2] == ["Worst mistakes", "Confusion matrix"]
     assert "<b>" not in after and "&#60;b&#62;" in after
     for line in (
         "Fine-tuning for MRPC, classification, finished at step 7.",
@@ -85,21 +95,102 @@ def shown_in(directory: Path) -> tuple[dict, dict]:
     return texts, images
 
 
+def scored(directory: Path, *, num: int, results: dict) -> str:
+    """The sentence about `num` texts, of which three in five are "no" and three in four
+    answers are right."""
+    settings = finetuning.FinetuningConfig(task="text")
+    runs.write_settings(directory, settings, kind="classification", inputs={})
+    labels = ["no"] * (3 * num // 5) + ["y|s"] * (num - 3 * num // 5)
+    others = {"no": "y|s", "y|s": "no"}
+    answer = runs.ANSWER | {"probabilities": dict.fromkeys(others, 0.5)}
+    lines = (
+        answer
+        | {"label": label, "prediction": label if n % 4 else others[label], "line": n}
+        for n, label in enumerate(labels, start=1)
+    )
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (directory / "dev_answers.jsonl").write_text(text)
+    return task_summaries.score_sentence(KIND, directory, {"eval": results})
+
+
+def test_the_score_has_an_interval_and_a_baseline(tmp_path):
+    sentence = scored(tmp_path / "run", num=400, results={"accuracy": 0.75})
+    assert sentence == (
+        "**accuracy 0.750** on the development file, 400 examples; 95 % interval 0.708 "
+        "to 0.792, by resampling them. Always answering <em>no</em> scores 0.600."
+    )
+    # The right answers of 400 follow a binomial distribution.
+    expected = scipy.stats.binom.ppf((0.025, 0.975), 400, 0.75) / 400
+    found = [float(number) for number in re.findall(r"0\.7\d\d(?= to|,)", sentence)]
+    np.testing.assert_allclose(found, expected, atol=0.006)
+    # Resamples of few examples are alike, and a score that is missing is not told.
+    assert scored(tmp_path / "few", num=10, results={"accuracy": 0.8}) == (
+        "**accuracy 0.800** on the development file, 10 examples. "
+        "Always answering <em>no</em> scores 0.600."
+    )
+    assert scored(tmp_path / "none", num=10, results={"accuracy": None}) == ""
+    span = registry.labelled("span")
+    run = tmp_path / "span"
+    settings = finetuning.FinetuningConfig(task="span")
+    runs.write_settings(run, settings, kind="span", inputs={})
+    names = ("id", "question", "context", "prediction", "best_text")
+    answer = dict.fromkeys(names, "a") | {"answers": ["a"], "probability": 1.0}
+    (run / "dev_answers.jsonl").write_text(json.dumps(answer) + "\n")
+    assert task_summaries.score_sentence(span, run, {"eval": {"f1": 81.25}}) == (
+        "**f1 81.2 %** on the development file, 1 examples."
+    )
+
+
+def test_the_page_in_html_holds_the_pictures_and_more_mistakes(tmp_path):
+    run = runs.finished_run(tmp_path / "run")
+    lines = (runs.ANSWER | {"line": n, "text": f"<b>{n}"} for n in range(1, 61))
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (run / "dev_answers.jsonl").write_text(text)
+    output = writing.write_report(run)
+    page, long = (
+        (output / "report.md").read_text(),
+        (output / "report.html").read_bytes(),
+    )
+    body = long.decode().partition("<main>")[2].partition("</main>")[0]
+    # 1. All pictures, in their order.
+    names = re.findall(r"\]\((.+?\.png)\)", page)
+    pictures = re.findall('base64,(.+?)"', body)
+    files_of = [(output / name).read_bytes() for name in names]
+    assert [base64.b64decode(picture) for picture in pictures] == files_of
+    # 2. The same headings: the mistakes first, the settings last.
+    titles = re.findall("<h[23].*?>(.+?)</h", body)
+    assert titles == re.findall("^##+ (.+)$", page, re.MULTILINE)
+    assert titles[1] == "Worst mistakes" and titles[-1] == "Model, data and settings"
+    # 3. Mistakes to filter, of which the other page has the worst.
+    assert "60 of 60 answers are wrong; the 20 most confident:" in page
+    assert "60 of 60 answers are wrong; the 60 most confident:" in body
+    assert [f"<td>&lt;b&gt;{n}</td>" in body for n in (1, 60, 61)] == [
+        True,
+        True,
+        False,
+    ]
+    assert "&#60;b&#62;20" in page and "&#60;b&#62;21" not in page
+    # 4. A second time, the same bytes.
+    assert (writing.write_report(run) / "report.html").read_bytes() == long
+
+
 def test_a_run_that_goes_on_shows_no_answers(run):
     (run / "results.json").unlink()
     output = writing.write_report(run)
     page = (output / "report.md").read_text()
     assert "not finished" in page and "Answers" not in page
-    assert {path.name for path in output.iterdir()} == {"report.md", "loss.png"}
+    assert {path.name for path in output.iterdir()} == {
+        "report.md",
+        "report.html",
+        "loss.png",
+    }
 
 
 def test_answers_that_are_missing_are_told(run):
     (run / "dev_answers.jsonl").unlink()
     page = (writing.write_report(run) / "report.md").read_text()
-    assert page.endswith(
-        "## Answers to the development file\n\n"
-        "`dev_answers.jsonl` is not in the run directory.\n"
-    )
+    told = "`dev_answers.jsonl` is not in the run directory."
+    assert f"## Answers to the development file\n\n{told}\n\n## Curves" in page
     with pytest.raises(InputError, match="dev_answers.jsonl: expected a file of texts"):
         task_summaries.write(KIND, run, step=7)
 

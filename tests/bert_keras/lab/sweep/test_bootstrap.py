@@ -81,11 +81,11 @@ def test_scores_of_all_kinds():
 def test_resamples_spread_like_the_mean_of_the_examples():
     records = classified(400, LABELS, seed=5)
     found = score(records, "classification", "accuracy", LABELS)
-    drawn = ranking.resample({"a": found}, seed=0)["a"]
+    drawn = score_sums.resample({"a": found}, seed=0)["a"]
     share = whole(found)
     assert drawn.mean() == pytest.approx(share, abs=0.002)
     assert drawn.std() == pytest.approx(np.sqrt(share * (1 - share) / 400), rel=0.1)
-    again = ranking.resample({"b": found, "a": found}, seed=0)
+    again = score_sums.resample({"b": found, "a": found}, seed=0)
     assert np.array_equal(again["a"], drawn) and np.array_equal(again["b"], drawn)
 
 
@@ -98,7 +98,7 @@ def test_pairs_leave_only_what_differs():
         for model, records in enumerate((good, wrong[:30] + good[30:])):
             found = score(records, "classification", "accuracy", LABELS)
             runs[model, seed] = found
-    drawn = ranking.resample(runs, seed=0, num_resamples=400)
+    drawn = score_sums.resample(runs, seed=0, num_resamples=400)
     first, second = (
         {seed: (whole(runs[model, seed]), drawn[model, seed]) for seed in (1, 2, 3)}
         for model in (0, 1)
@@ -156,7 +156,7 @@ def clear_pages(
             run: score_sums.ratio(right[run], np.ones(num_examples))
             for run in np.ndindex(shape)
         }
-        drawn = ranking.resample(runs, seed=page, num_resamples=200)
+        drawn = score_sums.resample(runs, seed=page, num_resamples=200)
         scores = right.mean(axis=-1)
         first, *others = (
             {s: (scores[m, s], drawn[m, s]) for s in range(num_seeds)}

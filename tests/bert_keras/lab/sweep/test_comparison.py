@@ -1,5 +1,6 @@
 """Comparisons with a stand-in for tuning: what is run, resumed, said and refused."""
 
+import base64
 import dataclasses
 import json
 import logging
@@ -83,6 +84,10 @@ def test_what_the_figures_say(folder, monkeypatch):
     assert "- TF-IDF, linear: scikit-learn's logistic regression" in page
     assert (folder / "out/scores.png").read_bytes().startswith(b"\x89PNG")
     assert not (folder / "out/learning_curve.png").exists()
+    page = (folder / "out/report.html").read_text()
+    picture = base64.b64encode((folder / "out/scores.png").read_bytes()).decode()
+    assert page.count(f'src="data:image/png;base64,{picture}"') == 1
+    assert page.index(f"<strong>{first}</strong>") < page.index(">Baselines</h2>")
 
 
 def test_it_resumes_and_takes_more(folder):
@@ -101,7 +106,7 @@ def test_it_resumes_and_takes_more(folder):
     assert sentences[-1].startswith("With 10 labelled examples ")
     assert (folder / "out/learning_curve.png").exists()
     # The same command again writes the same files.
-    names = ("sweep.json", "report.md", "results.tsv")
+    names = ("sweep.json", "report.md", "report.html", "results.tsv")
     written = [(folder / "out" / name).read_bytes() for name in names]
     assert compare(folder, "good", "weak", **more) == sentences
     assert written == [(folder / "out" / name).read_bytes() for name in names]
@@ -122,7 +127,7 @@ def test_failed_and_stuck_runs_are_named(folder):
         for point in facts_of(folder)["points"]
     }
     assert states == {"frail": ["failed", "finished"], "stuck": ["majority"] * 2}
-    with pytest.raises(InputError, match="^frail: no run has a score: .*report.md"):
+    with pytest.raises(InputError, match="^frail: no run has a score: .*report.html"):
         compare(folder, "frail", "good", output="other")
 
 
@@ -130,7 +135,7 @@ def test_files_that_have_changed_since(folder, caplog):
     with caplog.at_level(logging.INFO):
         sentences = compare(folder, "good")
     messages = caplog.messages
-    assert messages[-1] == f"report in {folder}/out/report.md"
+    assert messages[-1] == f"report in {folder}/out/report.html"
     assert "1 runs, 0 finished already" in messages
     assert any(re.match(r"\[1/1\] model=good,.*: accuracy 0\.", m) for m in messages)
     # Results of a baseline that are gone are computed again.

@@ -426,9 +426,10 @@ def state_of(table, directory="out dir", *, num_runs=0, choose="best"):
 PAGE = """\
 # Sweep: MRPC
 
-6 of 6 runs have ended, 1 of them failed and 1 at the majority class.
+**Chosen: learning_rate=5e-05,seed=12345, accuracy 0.9100 on dev, the best single \
+run.**
 
-Chosen: learning_rate=5e-05,seed=12345, accuracy 0.9100 on dev, the best single run.
+6 of 6 runs have ended, 1 of them failed and 1 at the majority class.
 
 `--model 'out dir/best'` gives it to `bert-keras predict`, `evaluate` and `export`.
 

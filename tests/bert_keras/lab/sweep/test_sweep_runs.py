@@ -195,7 +195,7 @@ def test_a_later_refusal_is_a_failed_run(folder):
 
 
 def test_no_run_with_a_score(folder):
-    with pytest.raises(InputError, match="no run has a score: .*report.md says"):
+    with pytest.raises(InputError, match="no run has a score: .*report.html says"):
         run(folder, [1.0, 2.0])
     page = (folder / "out/report.md").read_text()
     assert "No run has a score." in page
@@ -344,7 +344,8 @@ def test_a_signal_ends_the_runs(folder, caplog, number, error):
     log = (out / "logs/learning_rate=4,seed=7.log").read_text()
     assert log.endswith("told to stop\n") and signal.getsignal(number) is before
     assert [row["state"] for row in rows(folder)] == ["finished"]
-    assert "1 of 2 runs have ended" in (out / "report.md").read_text()
+    for name in ("report.md", "report.html"):
+        assert "1 of 2 runs have ended" in (out / name).read_text()
     calls(folder)
     # The same command, where it is now quick.
     source = Path(FAKE[1]).read_text().replace("time.sleep(600)", "rate = 3e-5")
