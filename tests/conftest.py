@@ -1,5 +1,6 @@
 """Fixtures that several test folders share, and the order and the bounds of a run."""
 
+import contextlib
 import ctypes
 import faulthandler
 import fcntl
@@ -26,6 +27,11 @@ from bert_keras.core.settings import architecture, pipelines
 from bert_keras.data import features
 from bert_keras.pipelines import documents, examples
 from bert_keras.pipelines.engine import engines
+
+# torch's wheels for CUDA bring triton, which crashes the process where TensorFlow was
+# loaded before it (tensorflow/tensorflow#124205).
+with contextlib.suppress(ImportError):
+    import triton  # noqa: F401
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 
