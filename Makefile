@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 # Packages without a wheel are built as current versions of pip do it, whatever pip there is.
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --use-pep517 --constraint constraints.txt
 
-.PHONY: install install-tpu install-gpu demo test test-pages test-part test-slow lint clean
+.PHONY: install install-tpu install-gpu demo test test-python test-pages test-part test-slow lint clean
 
 install: $(VENV)/.installed
 
@@ -45,6 +45,11 @@ WORKERS = $(shell $(PYTHON) -c 'import os; print(min(len(os.sched_getaffinity(0)
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m 'not slow' --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
+# With another Python, `make test-python PYTHON=python3.13`, in an environment beside .venv.
+PYTHON_VERSION = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+test-python:
+	$(MAKE) test VENV=.venv-$(PYTHON_VERSION)
+
 test-pages: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow tests/test_pages.py
 
@@ -64,4 +69,4 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/hadolint docker/*
 
 clean:
-	rm -rf $(VENV) $(TPU_VENV) build *.egg-info
+	rm -rf $(VENV) $(TPU_VENV) .venv-3.* build *.egg-info
