@@ -205,7 +205,7 @@ def changed(**value):
         ([TASK, {"text": "\ud83d"}], "record 2: half of a surrogate p"),
         ('[{"text": "a"', "a.json: expected JSON: "),
         ('{"text": "a"', "a.json: line 1: not JSON: "),
-        ("[" * 999, "a.json: expected JSON: brackets are nested too deeply"),
+        ("[" * 99_999, "a.json: expected JSON: brackets are nested too deeply"),
         ("", "a.json: holds no sentences"),
     ],
 )  # fmt: skip
