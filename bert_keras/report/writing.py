@@ -124,7 +124,9 @@ def render(
     state += " so far." if run.results is None else "."
     name = "masked_lm_accuracy"
     if (found := ((run.results or {}).get("eval") or {}).get(name)) is not None:
-        score = f"**{name} {found:.3f}** on text that was held out."
+        guess = run.baseline.get(name)
+        guess = f"; the baseline has {guess:.3f}" if isinstance(guess, float) else ""
+        score = f"**{name} {found:.3f}** on text that was held out{guess}."
     blocks = [f"{MARK}\n# {run.name}", state, score, *_evaluation(run)]
     # 2. What may be wrong with a pre-training.
     if run.is_pretraining:
