@@ -103,16 +103,11 @@ def recognize(path: str | Path) -> str:
         if any(form.recognizes(path.parent) for form in FORMATS.values()):
             problem = f"a file of a checkpoint; give its directory, {path.parent}"
     else:
-        loader = "tf.saved_model.load or TensorFlow Serving"
-        for pattern, kind, caller in (
-            ("*.tflite", "LiteRT", "ai_edge_litert's Interpreter"),
-            ("*.onnx", "ONNX", "onnxruntime.InferenceSession"),
-            ("saved_model.pb", "a SavedModel", loader),
-        ):
+        for pattern in ("*.tflite", "*.onnx", "saved_model.pb"):
             if any(path.glob(pattern)):
                 problem = (
-                    f"an export for serving ({kind}), which {caller} runs; give the "
-                    "run directory that `export` made it from"
+                    f"an export for serving ({pattern}), which is not read back; give "
+                    "the run directory that `export` made it from"
                 )
     raise InputError(f"{path}: {problem}")
 
@@ -288,21 +283,17 @@ def _expressible(
 ) -> weights.Checkpoint:
     bert_config, task = source.bert_config, source.task
     activations, is_foreign = FORMATS[to].ACTIVATIONS, to != "native"
-    if is_foreign and bert_config.attention != "bidirectional":
-        raise InputError(
-            f"the model attends {bert_config.attention}, which {to} cannot say"
-        )
-    if is_foreign and task.bilstm_units:
-        raise InputError(
-            f"the head has a BiLSTM of {task.bilstm_units} units, which {to} has no "
-            "place for: convert the model that it was tuned from, or one that was "
-            "tuned without `bilstm_units`"
-        )
-    if is_foreign and task.feature_layers:
-        raise InputError(
-            f"the head reads `feature_layers` {task.feature_layers}, which {to} has no "
-            "place for: convert the model that it was tuned from"
-        )
+    attention, units = bert_config.attention, task.bilstm_units
+    for what, is_there in (
+        (f"the model attends {attention}", attention != "bidirectional"),
+        (f"the head has a BiLSTM of {units} units", units),
+        (f"the head reads `feature_layers` {task.feature_layers}", task.feature_layers),
+    ):
+        if is_foreign and is_there:
+            raise InputError(
+                f"{what}, which {to} has no place for: convert another model, such as "
+                "the one that it was tuned from"
+            )
     if bert_config.hidden_act in activations:
         return source
     if bert_config.hidden_act != "gelu" or "gelu_tanh" not in activations:

@@ -102,6 +102,7 @@ def _open_weights(
     """Opens the weights of a finished run, of which all that its kind has must be
     there; those whose names begin with one of `without` are left out."""
     path = run.directory / run_directory.WEIGHTS_NAME
+    problem = f"{path}: not the weights of this model"
     source = safetensors_files.SafetensorsFile(path)
     layer = r"encoder/layer_(\d+)/"
     weights.check_num_layers(source.shapes, layer, run.bert_config, path)
@@ -116,13 +117,9 @@ def _open_weights(
         if name.startswith(registry.find(run.task.kind).parts)
     ]
     if missing := [row.ours for row in rows if row.ours not in source.shapes]:
-        raise InputError(
-            f"{path}: not the weights of this model: no {', '.join(missing[:3])}"
-        )
+        raise InputError(f"{problem}: no {', '.join(missing[:3])}")
     rows = [row for row in rows if not row.ours.startswith(without)]
-    return weights.open_arrays(
-        source, rows, path=f"{path}: not the weights of this model"
-    )
+    return weights.open_arrays(source, rows, path=problem)
 
 
 def _next_sentence_was_trained(

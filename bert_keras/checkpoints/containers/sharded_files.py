@@ -51,9 +51,7 @@ class ShardedFiles:
             if not isinstance(name, str) or not name.endswith(ending):
                 raise InputError(f"{path}: {name!r} is no *{ending} file")
             if "/" in name or "\\" in name:
-                raise InputError(
-                    f"{path}: names {name!r}: shards lie next to their index"
-                )
+                raise InputError(f"{path}: {name!r} is not next to this index")
         self._files: dict[str, TensorFile] = {}
         """For each tensor, the file that holds it."""
         self.metadata: dict[str, str] = {}

@@ -28,7 +28,8 @@ def read_config(directory: Path) -> architecture.BertConfig:
     if not path.is_file():
         raise InputError(
             f"{path}: missing: copy {CONFIG_NAME} and {VOCABULARY_NAME} from the "
-            "checkpoint's release into this directory"
+            "checkpoint's release into this directory; a training of Model Garden has "
+            "the sizes in its params.yaml"
         )
     bert_config = loading.read_bert_config(path)
     ours = {theirs: ours for ours, theirs in ACTIVATIONS.items()}

@@ -1,8 +1,7 @@
 """Hugging Face's BERTs: `config.json`, weights in one file or in shards, a tokenizer.
 
 None of their packages is used; nothing that the files name is imported or run.
-`config.json` has the sizes and the task. It names the model's class; otherwise the
-tensors tell as far as they can.
+`config.json` has the sizes and the task, and names the model's class.
 """
 
 import logging
@@ -50,15 +49,6 @@ KINDS: dict[str, tasks.TaskKind] = {
 }
 """Kind of task, by their class; their classification may be a regression, or of several
 labels."""
-
-# By the type that a file names, such as `xlm-roberta`.
-_MODEL_NAMES = {"deberta-v2": "a DeBERTa"} | {
-    name.split()[1].lower(): name
-    for name in (
-        *("an ALBERT", "a CamemBERT", "a DeBERTa", "a DistilBERT", "an ELECTRA"),
-        *("a ModernBERT", "an MPNet", "a RoBERTa", "an XLM-RoBERTa"),
-    )
-}
 
 _ONLY_VALUES: dict[str, Any] = {
     "position_embedding_type": "absolute",
@@ -125,8 +115,12 @@ def read(path: Path) -> weights.Checkpoint:
     shapes = source.shapes
     if architecture is None:
         named = source.metadata.get("class")
-        named = next((known for known in KINDS if known.lower() == named), None)
-        architecture = named or architecture_by_tensors(shapes, config_path)
+        architecture = next((known for known in KINDS if known.lower() == named), None)
+    if architecture is None:
+        raise InputError(
+            f'{config_path}: does not name the class of the weights: put "architectures'
+            f'": ["{next(iter(KINDS))}"] there, or another of {", ".join(KINDS)}'
+        )
     # 2. Its sizes and its task.
     bert_config = _read_bert_config(values, config_path)
     # Before making as many rows as the configuration claims.
@@ -179,8 +173,7 @@ def _named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
     model but BERT as published."""
     model_type = values.get("model_type", "bert")
     if model_type != "bert":
-        name = _MODEL_NAMES.get(str(model_type), f"of the type {model_type!r}")
-        raise InputError(f"{path}: the model is {name}, not a BERT")
+        raise InputError(f"{path}: the model is of the type {model_type!r}, not a BERT")
     for key, expected in _ONLY_VALUES.items():
         if values.get(key) not in (None, expected):
             raise InputError(
@@ -193,25 +186,8 @@ def _named_architecture(values: Mapping[str, Any], path: Path) -> str | None:
         if named in ([known], [f"TF{known}"]):
             return known
     raise InputError(
-        f'{path}: "architectures" is {named!r}, expected one of '
-        f"{', '.join(KINDS)}; take the key away to go by the tensors"
+        f'{path}: "architectures" is {named!r}, expected one of {", ".join(KINDS)}'
     )
-
-
-def architecture_by_tensors(names: Iterable[str], path: Path) -> str:
-    heads = {name.rpartition(".")[0] for name in names}
-    if "classifier" in heads:
-        raise InputError(
-            f"{path}: nothing says what the classifier is for: put "
-            '"architectures": ["BertForSequenceClassification"] there, or '
-            "BertForTokenClassification or BertForMultipleChoice"
-        )
-    if "cls.predictions.transform.dense" in heads:
-        has_pairs = "cls.seq_relationship" in heads
-        return "BertForPreTraining" if has_pairs else "BertForMaskedLM"
-    if "cls.seq_relationship" in heads:
-        return "BertForNextSentencePrediction"
-    return "BertForQuestionAnswering" if "qa_outputs" in heads else "BertModel"
 
 
 def _read_bert_config(values: Mapping[str, Any], path: Path) -> BertConfig:
@@ -256,9 +232,7 @@ def _read_task(
         if has_several:
             return tasks.Task(kind="multi_label", labels=labels)
         if problem_type == "regression" and len(labels) > 1:
-            raise InputError(
-                f"{path}: a regression of {len(labels)} numbers, expected one"
-            )
+            raise InputError(f"{path}: a regression of {len(labels)} numbers, not one")
         # Without `problem_type`, transformers decides like this.
         if len(labels) == 1 and problem_type != "single_label_classification":
             kind, labels = "regression", None

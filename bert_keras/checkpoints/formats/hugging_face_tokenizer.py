@@ -84,9 +84,7 @@ def _check_config(values: Mapping[str, Any], path: Path) -> bool | None:
         token = values.get(key, expected)
         token = token.get("content") if isinstance(token, dict) else token
         if token not in (None, expected):
-            raise InputError(
-                f"{path}: {key} is {token!r}, expected {expected!r}: {_REMEDY}"
-            )
+            raise InputError(f"{path}: {key} is {token!r}, not {expected!r}: {_REMEDY}")
     lowercase = values.get("do_lower_case")
     expected = {"do_basic_tokenize": True, "tokenize_chinese_chars": True}
     # Theirs lower-cases by default.
@@ -113,9 +111,7 @@ def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:
     }
     for key, (value, expected) in requirements.items():
         if value != expected:
-            raise InputError(
-                f"{path}: {key} is {value!r}, expected {expected!r}: {_REMEDY}"
-            )
+            raise InputError(f"{path}: {key} is {value!r}, not {expected!r}: {_REMEDY}")
     if is_ours is not None:
         return is_ours
     lowercase = normalizer.get("lowercase") is True

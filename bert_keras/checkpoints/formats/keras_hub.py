@@ -12,8 +12,7 @@ Read and written with h5py alone: nothing that the files name is imported or cal
 
 import collections
 import logging
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,6 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, strict, tasks
 from bert_keras.data import tokenization
 from bert_keras.kinds import registry
-from bert_keras.model import layers
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +85,7 @@ def recognizes(path: Path) -> bool:
     if not any((path / n).is_file() for n in (_WEIGHTS, "model.weights.json")):
         return False
     try:
-        registered_name = str(_read_json(path / _CONFIG).get("registered_name"))
+        registered_name = str(files.read_json(path / _CONFIG).get("registered_name"))
     except InputError:
         return False
     return registered_name.startswith(("keras_hub>", "keras_nlp>"))
@@ -104,15 +102,10 @@ def read(path: Path) -> weights.Checkpoint:
             "preset again with max_shard_size=None"
         )
     source = keras_files.WeightsFile(weights_path)
-    names = _names(source.shapes)
-    layer = r"layers/transformer_encoder_(\d+)/"
-    weights.check_num_layers(names, layer, bert_config, weights_path)
+    layer = r"layers/transformer_encoder(_\d+)?/"
+    weights.check_num_layers(source.shapes, layer, bert_config, weights_path)
     task, max_seq_length = tasks.Task(kind="encoder"), None
-    rows = [
-        row._replace(theirs=names[row.theirs])
-        for row in _rows(_NAMES, bert_config, task)
-        if row.theirs in names
-    ]
+    rows = _rows(_NAMES, bert_config, task)
     arrays = weights.open_arrays(source, rows, path=weights_path)
     unused = weights.unused(source, rows, lambda name: "not part of BERT")
     # 2. How text is split.
@@ -159,11 +152,14 @@ def _rows(
     # Keras names groups after the classes of layers, and numbers their datasets.
     variables = {"kernel": "/vars/0", "bias": "/vars/1"}
     variables |= {"gamma": "/vars/0", "beta": "/vars/1"}
-    return weights.rows(names, variables, bert_config, task, kernels="heads")
+    rows = weights.rows(names, variables, bert_config, task, kernels="heads")
+    # The first layer of a class has no number.
+    first = "transformer_encoder_0/", "transformer_encoder/"
+    return [row._replace(theirs=row.theirs.replace(*first)) for row in rows]
 
 
 def _read_bert_config(path: Path) -> architecture.BertConfig:
-    description = _read_json(path)
+    description = files.read_json(path)
     name, values = description.get("class_name"), description.get("config")
     if name != "BertBackbone" or not isinstance(values, dict):
         raise InputError(f"{path}: expected a BertBackbone of KerasHub, found {name!r}")
@@ -186,31 +182,8 @@ def _read_bert_config(path: Path) -> architecture.BertConfig:
     return strict.build_config(architecture.BertConfig, converted, origin=path)
 
 
-def _names(found: Iterable[str]) -> dict[str, str]:
-    """Returns the file's names by those of `_rows`.
-
-    Files of Keras 2 have `_layer_checkpoint_dependencies` for `layers`, `_query_dense`
-    for `query_dense`, and count each layer twice: `transformer_encoder`,
-    `transformer_encoder_2`, ... In `_rows` every layer has a number, also the first.
-    """
-    root = r"^(?:layers|_layer_checkpoint_dependencies)/"
-    layer = re.compile(rf"{root}transformer_encoder(?:_(\d{{1,9}}))?/")
-    matches = {name: layer.match(name) for name in found}
-    numbers = sorted({int(match[1] or 0) for match in matches.values() if match})
-    places = {number: place for place, number in enumerate(numbers)}
-    names = {}
-    for name, match in matches.items():
-        today = re.sub(root, "layers/", name)
-        if match:
-            place = places[int(match[1] or 0)]
-            rest = re.sub("_layer/_(?=[a-z]+_dense/)", "_layer/", name[match.end() :])
-            today = f"layers/transformer_encoder_{place}/{rest}"
-        names[today] = name
-    return names
-
-
 def _read_lowercase(path: Path) -> bool:
-    description = _read_json(path)
+    description = files.read_json(path)
     name, settings = description.get("class_name"), description.get("config")
     if name != "BertTokenizer" or not isinstance(settings, dict):
         raise InputError(f"{path}: expected KerasHub's BertTokenizer, found {name!r}")
@@ -285,21 +258,14 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
         companions.check_casing_is_known(checkpoint)
     bert_config = checkpoint.bert_config
     # 1. The weights of the backbone.
-    size, scale = bert_config.hidden_size, bert_config.initializer_range
-    # A layer takes its seed and deviation from its owner, which is never built here.
-    owner = layers.Part(initializer_range=scale, seed=native.SEED, dtype="float32")
-    pooler = layers.Dense(owner, size, size, "pooler")
-    pooler.build()
-    new_arrays = {
-        f"encoder/pooler/{name}": keras.ops.convert_to_numpy(getattr(pooler, name))
-        for name in ("kernel", "bias")
-    }
-    arrays = collections.ChainMap(checkpoint.arrays, new_arrays)
+    encoder = tasks.Task(kind="encoder")
+    network = registry.build_network(bert_config, encoder, seed=native.SEED)
+    pooler = weights.from_network(network, network.pooler.weights)
+    arrays = collections.ChainMap(checkpoint.arrays, pooler)
     rows, num_parameters = _rows(_NAMES, bert_config, checkpoint.task), 0
     with h5py.File(directory / _WEIGHTS, "w") as file:
         for name, array in weights.write_rows(rows, arrays):
-            # Keras gives the first layer of a class no number.
-            file[name.replace("transformer_encoder_0/", "transformer_encoder/")] = array
+            file[name] = array
             num_parameters += array.size
     metadata = {"keras_version": keras.__version__, "parameter_count": num_parameters}
     files.write_json(directory / "metadata.json", metadata, indent=4)
@@ -402,11 +368,3 @@ def _serialized(
         "config": {**settings, **values},
         "registered_name": f"keras_hub>{class_name}",
     }
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    # A configuration has a few kilobytes, and `recognizes` parses any file of the name.
-    largest = 1 << 20
-    if path.is_file() and files.size(path) > largest:
-        raise InputError(f"{path}: expected JSON: more than {largest} bytes")
-    return files.read_json(path)

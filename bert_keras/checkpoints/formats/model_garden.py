@@ -1,8 +1,7 @@
 """Checkpoints of tf-models-official (TensorFlow's Model Garden), without that package.
 
-`NAME-1.index`, `NAME-1.data-00000-of-00001`, `checkpoint`, and, if present, a
-`bert_config.json` or the `params.yaml` of a training run. A file holds a graph of
-objects. That of a `BertPretrainerV2`, as `write` makes it:
+`NAME-1.index`, `NAME-1.data-00000-of-00001`, `checkpoint` and `bert_config.json`. A
+file holds a graph of objects. That of a `BertPretrainerV2`, as `write` makes it:
 
     (root)
     ├── encoder
@@ -24,11 +23,10 @@ objects. That of a `BertPretrainerV2`, as `write` makes it:
 In a fine-tuned model, `model` has `_network` (the encoder) and `classifier` or
 `span_labeling`. A weight's key is one of the paths to it, another one in each training
 script. So parts are found by the graph: an encoder wherever it is, and the heads of
-`BertPretrainerV2`, `BertPretrainer`, `BertClassifier`, `BertTokenClassifier` and
-`BertSpanLabeler` around it.
+`BertPretrainerV2`, `BertClassifier`, `BertTokenClassifier` and `BertSpanLabeler`
+around it.
 """
 
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -38,16 +36,13 @@ import tensorflow as tf
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import tensor_bundle
 from bert_keras.checkpoints.formats import companions
-from bert_keras.core.errors import InputError, one_line
-from bert_keras.core.settings import architecture, loading, strict, tasks
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import architecture, tasks
 from bert_keras.kinds import registry
-
-logger = logging.getLogger(__name__)
 
 ACTIVATIONS = companions.ACTIVATIONS
 
 NAME = "bert_model.ckpt"
-PARAMS_NAME = "params.yaml"
 
 _OURS, _THEIRS = "encoder/layer_{i}", "encoder/_transformer_layers/{i}"
 _ATTENTION = f"{_THEIRS}/_attention_layer"
@@ -76,20 +71,6 @@ _ENCODER = {
 _QUERY = "_attention_layer/_query_dense/kernel"
 _FIRST_QUERY = f"_transformer_layers/0/{_QUERY}"
 
-_PARAMS = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_layers": "num_hidden_layers",
-    "num_attention_heads": "num_attention_heads",
-    "intermediate_size": "intermediate_size",
-    "dropout_rate": "hidden_dropout_prob",
-    "attention_dropout_rate": "attention_probs_dropout_prob",
-    "max_position_embeddings": "max_position_embeddings",
-    "type_vocab_size": "type_vocab_size",
-    "initializer_range": "initializer_range",
-}
-"""Keys of `task.model.encoder.bert` in `params.yaml`, and ours; defaults agree."""
-
 
 def _heads(kind: tasks.TaskKind) -> Mapping[str, str]:
     """Returns the paths of a head's layers by our names; the path of `head/classifier`
@@ -116,7 +97,7 @@ def read(path: Path) -> weights.Checkpoint:
     bundle = tensor_bundle.Bundle(prefix)
     kind, parts = _find_parts(tensor_bundle.read_graph(bundle), path=prefix)
     transformer_layers = parts.find("encoder/_transformer_layers").children
-    bert_config = _read_config(prefix, parts, num_layers=len(transformer_layers))
+    bert_config = companions.read_config(prefix.parent)
     weights.check_num_layers(transformer_layers, "(.+)", bert_config, prefix)
     *_, num_labels = parts.find("classifier/kernel").shape or (1,)
     task = registry.numbered_task(kind, num_labels)
@@ -157,9 +138,7 @@ def _find_parts(
     encoder = next((n for n in nodes if n.find(_FIRST_QUERY).key), None)
     encoder = encoder or _encoder_of_2020(nodes)
     if encoder is None:
-        raise InputError(
-            f"{path}.index: expected an encoder of Model Garden's BERT in it"
-        )
+        raise InputError(f"{path}.index: expected an encoder of Model Garden's BERT")
     parts = {"encoder": encoder}
     if "_pooler_layer" in encoder.children:
         parts["pooler"] = encoder.children["_pooler_layer"]
@@ -187,9 +166,9 @@ def _find_parts(
 
 
 def _encoder_of_2020(nodes: list[tensor_bundle.Node]) -> tensor_bundle.Node | None:
-    """Finds an encoder of 2020, and gives its layers today's names. They have only
-    numbers, in the order of computation, and the output of attention belongs to the
-    transformer layer."""
+    """Finds an encoder of 2020, as the published ones are, and gives its layers today's
+    names. They have only numbers, in the order of computation, and the output of
+    attention belongs to the transformer layer."""
     name = "layer_with_weights-{}"
     first_query = f"{name.format(4)}/{_QUERY}"
     encoder = next((n for n in nodes if n.find(first_query).key), None)
@@ -216,10 +195,6 @@ def _next_sentence_parts(
 ) -> dict[str, tensor_bundle.Node]:
     """Finds the next-sentence head of a pre-training model, and its own pooler. Heads
     have no names: among several, the root's `next_sentence.pooler_dense` tells."""
-    if node.find("masked_lm/dense/kernel").key:
-        classifier = node.find("classification/layer_with_weights-0")
-        if classifier.find("kernel").key:
-            return {"next_sentence": classifier}
     candidates = [*node.find("classification_heads").children.values()]
     named = root.children.get("next_sentence.pooler_dense")
     for head in candidates:
@@ -233,75 +208,11 @@ def _next_sentence_parts(
 
 _CLASSIFIERS: dict[str, tasks.TaskKind] = {
     "classifier/out_proj": "classification",
-    "classifier/layer_with_weights-0": "classification",
     "classifier": "tagging",
     "span_labeling/layer_with_weights-0": "span",
 }
-"""Paths of the last layer of `BertClassifier` (today's and that of 2020),
-`BertTokenClassifier` and `BertSpanLabeler`."""
-
-
-def _read_config(
-    prefix: Path, parts: tensor_bundle.Node, *, num_layers: int
-) -> architecture.BertConfig:
-    """Reads `bert_config.json`, else `params.yaml`, else the shapes of tensors."""
-    directory = prefix.parent
-    if (directory / companions.CONFIG_NAME).is_file():
-        return companions.read_config(directory)
-    if (directory / PARAMS_NAME).is_file():
-        return _read_params(directory / PARAMS_NAME)
-    sizes = {}
-    # The axes of an encoder's tensors; those without a name have a name elsewhere.
-    for path, names in (
-        ("_embedding_layer/embeddings", ("vocab_size", "hidden_size")),
-        ("_position_embedding_layer/embeddings", ("max_position_embeddings", "")),
-        ("_type_embedding_layer/embeddings", ("type_vocab_size", "")),
-        (_FIRST_QUERY, ("", "num_attention_heads", "")),
-        ("_transformer_layers/0/_intermediate_dense/kernel", ("", "intermediate_size")),
-    ):
-        shape = parts.find(f"encoder/{path}").shape
-        if len(shape) != len(names):
-            raise InputError(
-                f"{prefix}.index: no {companions.CONFIG_NAME} next to it, and its "
-                f"tensors do not tell the sizes: {path} is missing or has the shape "
-                f"{shape}"
-            )
-        sizes |= dict(zip(names, shape, strict=True))
-    sizes.pop("")
-    logger.warning(
-        "%s: neither %s nor %s next to it: sizes are taken from its tensors, the "
-        "activation is taken to be Google's gelu, the dropout 0.1",
-        *(prefix, companions.CONFIG_NAME, PARAMS_NAME),
-    )
-    values = {"num_hidden_layers": num_layers, "hidden_act": "gelu_tanh", **sizes}
-    return strict.build_config(architecture.BertConfig, values, origin=prefix)
-
-
-def _read_params(path: Path) -> architecture.BertConfig:
-    values: Any = loading.read_yaml(path)
-    try:
-        model = dict(values["task"]["model"])
-        encoder = dict(model["encoder"]["bert"])
-    except (ValueError, KeyError, TypeError) as error:
-        expected = "expected YAML with task.model.encoder.bert"
-        raise InputError(f"{path}: {expected}: {one_line(error)}") from None
-    sizes = {ours: encoder[name] for name, ours in _PARAMS.items() if name in encoder}
-    activation = encoder.get("hidden_activation", "gelu")
-    widths = (None, sizes.get("hidden_size"))
-    for name, actual, choices in (
-        ("encoder.bert.norm_first", encoder.get("norm_first", False), (False,)),
-        ("encoder.bert.embedding_size", encoder.get("embedding_size"), widths),
-        ("encoder.bert.hidden_activation", activation, tuple(ACTIVATIONS.values())),
-        ("mlm_activation", model.get("mlm_activation", activation), (activation,)),
-    ):
-        if actual not in choices:
-            raise InputError(
-                f"{path}: task.model.{name} is {actual!r}, BERT has "
-                + " or ".join(map(repr, choices))
-            )
-    theirs = {theirs: ours for ours, theirs in ACTIVATIONS.items()}
-    values = {**sizes, "hidden_act": theirs[activation]}
-    return strict.build_config(architecture.BertConfig, values, origin=path)
+"""Paths of the last layer of `BertClassifier`, `BertTokenClassifier` and
+`BertSpanLabeler`."""
 
 
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:

@@ -88,9 +88,7 @@ def read(path: Path, base: weights.Checkpoint) -> weights.Checkpoint:
     heads = [row.ours for row in rows if row.ours.startswith("head/")]
     missing += [name for name in heads if not (is_same and name in base.arrays)]
     if missing := [name for name in missing if name not in arrays]:
-        raise InputError(
-            f"{source.path}: has no {missing[0]}, and neither has its base"
-        )
+        raise InputError(f"{source.path}: has no {missing[0]}, nor has its base")
     # 3. What it changes.
     places = {name.split("/", 2)[-1].removesuffix("/lora_kernel_a") for name in arrays}
     facts = {

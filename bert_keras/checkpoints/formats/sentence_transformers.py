@@ -23,9 +23,8 @@ _MODES: Mapping[str, tasks.TextPooling] = {"mean_tokens": "mean", "cls_token": "
 
 
 def recognizes(path: Path) -> bool:
-    return (path / hugging_face.MODULES_NAME).is_file() and (
-        hugging_face.has_weights(path)
-    )
+    has_steps = (path / hugging_face.MODULES_NAME).is_file()
+    return has_steps and hugging_face.has_weights(path)
 
 
 def read(path: Path) -> weights.Checkpoint:
@@ -57,10 +56,7 @@ def read(path: Path) -> weights.Checkpoint:
 
 def _read_steps(path: Path) -> dict[str, str]:
     """Returns the folders of the steps, by the last part of their class's name."""
-    try:
-        listed = files.parse_json(files.read_text(path))
-    except ValueError as error:
-        raise InputError(f"{path}: expected JSON: {error}") from None
+    listed = files.read_json_value(path)
     steps, unknown = {}, None
     for step in listed if isinstance(listed, list) else []:
         if isinstance(step, dict) and isinstance(step.get("type"), str):

@@ -59,10 +59,10 @@ def test_a_head_with_a_bilstm_is_read_as_it_was_written(run_dir):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"attention": "left_to_right"}, "attends left_to_right, which {} cannot"),
+        ({"attention": "left_to_right"}, "attends left_to_right, which {} has no"),
         (
             *({"kind": "tagging", "bilstm_units": 5},),
-            "head has a BiLSTM of 5 units, which {} has no place for: convert the",
+            "head has a BiLSTM of 5 units, which {} has no place for: convert a",
         ),
         (
             *({"kind": "tagging", "layers": "last"},),

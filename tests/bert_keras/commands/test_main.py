@@ -190,14 +190,13 @@ def init(tmp_path_factory):
         ),
         (
             "predict --model exported --input ok.csv --output out.tsv",
-            "exported: an export for serving (a SavedModel), which "
-            "tf.saved_model.load or TensorFlow Serving runs; give the run directory "
-            "that `export` made it from",
+            "exported: an export for serving (saved_model.pb), which is not read back; "
+            "give the run directory that `export` made it from",
         ),
-        ("evaluate --model onnx --input ok.csv", "(ONNX), which onnxruntime.Infere"),
+        ("evaluate --model onnx --input ok.csv", "an export for serving (*.onnx)"),
         (
             "evaluate --model litert --input ok.csv",
-            "(LiteRT), which ai_edge_litert's I",
+            "an export for serving (*.tflite)",
         ),
         (
             "evaluate --model hugging_face/model.safetensors --input ok.csv",

@@ -500,29 +500,6 @@ def test_other_precisions_become_float32_and_that_is_said(directory, caplog, dty
     assert caplog.text.count(f"weights are {dtype}, read as float32") == 1
 
 
-@pytest.mark.parametrize(
-    ("kind", "kept", "expected"),
-    [
-        ("pretraining", "", "BertForPreTraining"),
-        ("pretraining", "cls.seq_relationship", "BertForMaskedLM"),
-        ("pretraining", "cls.predictions", "BertForNextSentencePrediction"),
-        ("pretraining", "cls.", "BertModel"),
-        ("span", "", "BertForQuestionAnswering"),
-    ],
-)
-def test_without_architectures_the_tensors_decide(tmp_path, kind, kept, expected):
-    directory = written(tmp_path / "model", make_checkpoint(kind))
-    if kept:
-        save(directory, {n: t for n, t in load(directory).items() if kept not in n})
-    making.change_json(
-        directory / "config.json", without=("architectures", "model_type")
-    )
-    assert hugging_face.read(directory).task.kind == hugging_face.KINDS[expected]
-    names = load(directory)
-    found = hugging_face.architecture_by_tensors(names, directory)
-    assert found == expected
-
-
 def test_one_label_is_a_number(tmp_path):
     """Also without a `problem_type`."""
     directory = written(tmp_path / "model", make_checkpoint("regression"))
@@ -574,8 +551,8 @@ def labels(first, second, **more):
 SEVERAL = "multi_label_classification"
 TOKENIZER_CONFIG = [
     ({"tokenizer_class": "BertJapaneseTokenizer"}, "expected a BertTokenizer, fou"),
-    ({"pad_token": "<pad>"}, r"pad_token is '<pad>', expected '\[PAD\]'"),
-    ({"mask_token": {"content": "<m>"}}, "mask_token is '<m>', expected"),
+    ({"pad_token": "<pad>"}, r"pad_token is '<pad>', not '\[PAD\]'"),
+    ({"mask_token": {"content": "<m>"}}, "mask_token is '<m>', not"),
     ({"do_basic_tokenize": False}, "do_basic_tokenize is False, with the original"),
     ({"strip_accents": False}, "strip_accents is False, with the original BERT it"),
     ({"tokenize_chinese_chars": False}, "tokenize_chinese_chars is False, with"),
@@ -596,9 +573,7 @@ TOKENIZER_CONFIG = [
         (labels("a,b", "c", problem_type=SEVERAL), "without a comma, .* 'a,b'"),
         (labels(1, 1.0), "each a string or a whole number"),
         (labels("a", None), "each a string or a whole number"),
-        ({"model_type": "roberta"}, "the model is a RoBERTa, not a BERT"),
-        ({"model_type": "electra"}, "the model is an ELECTRA, not a BERT"),
-        ({"model_type": "t5"}, "the model is of the type 't5', not a BERT"),
+        ({"model_type": "roberta"}, "the model is of the type 'roberta', not a BERT"),
         ({"architectures": ["BertLMHead"]}, r"\['BertLMHead'\], expected one of Bert"),
         ({"architectures": [{}]}, r'"architectures" is \[{}\], expected one of BertFo'),
         ({"architectures": "BertModel"}, "\"architectures\" is 'BertModel', expected"),
@@ -611,12 +586,15 @@ TOKENIZER_CONFIG = [
         ({"layer_norm_eps": "x"}, "\"layer_norm_eps\" is 'x', here it is 1e-12"),
         ({"hidden_act": "silu"}, "\"hidden_act\" is 'silu', expected one of gelu, gel"),
         ({"hidden_act": ["gelu"]}, '"hidden_act" is .*, expected one of gelu, gelu_'),
-        ({"problem_type": "regression"}, "a regression of 2 numbers, expected one"),
+        ({"problem_type": "regression"}, "a regression of 2 numbers, not one"),
         ({"id2label": {"1": "a", "2": "b"}}, 'expected "id2label" from "0", "1" and s'),
         ({"id2label": ["a", "b"]}, 'expected "id2label" from "0", "1" and so on to th'),
         ({"id2label": {}}, 'expected "id2label" from "0", "1" and so on to the names'),
         ({"id2label": {"0": "a"}}, r"'classifier.weight' has the shape \(2, 16\), but"),
-        ({"architectures": None}, "nothing says what the classifier is for: put"),
+        (
+            {"architectures": None},
+            'put "architectures": \\["BertForMaskedLM"\\] there, or another of ',
+        ),
         (
             {"without": ("num_attention_heads", "hidden_size")},
             "expected the keys hidden_size, num_attention_heads too",
@@ -728,9 +706,9 @@ def test_an_index_names_shards_next_to_it_that_hold_its_tensors(shards):
         safetensors.numpy.save_file({"classifier.bias": np.zeros(2, "f4")}, path)
     bias = "classifier.bias"
     for name, file, message in (
-        (bias, "../other.safetensors", "names '../other.safetensors': shards lie next"),
-        (bias, "/etc/x.safetensors", "names '/etc/x.safetensors': shards lie next to"),
-        (bias, "a\\..\\x.safetensors", r"\.safetensors': shards lie next to their in"),
+        (bias, "../other.safetensors", "'../other.safetensors' is not next to this"),
+        (bias, "/etc/x.safetensors", "'/etc/x.safetensors' is not next to this index"),
+        (bias, "a\\..\\x.safetensors", r"x.safetensors' is not next to this index"),
         (bias, "..", r"'..' is no \*.safetensors file"),
         (bias, "config.json", r"'config.json' is no \*.safetensors file"),
         (bias, 7, r"7 is no \*.safetensors file"),
@@ -799,7 +777,7 @@ def test_a_tokenizer_file_is_a_vocabulary(write_tokenizer, lowercase):
 
 
 NORMALIZER = [
-    ({"type": "NFC"}, "normalizer is 'NFC', expected"),
+    ({"type": "NFC"}, "normalizer is 'NFC', not"),
     ({"strip_accents": True}, "strip_accents is True, with the original BERT it is F"),
     (
         *({"lowercase": True, "strip_accents": False},),
@@ -810,9 +788,9 @@ NORMALIZER = [
     ({"lowercase": "yes"}, "lowercase is 'yes', expect"),
 ]
 MODEL = [
-    ({"type": "BPE"}, "model is 'BPE', expected 'WordPiece'"),
-    ({"unk_token": "<unk>"}, "unk_token is '<unk>', expecte"),
-    ({"continuing_subword_prefix": "@@"}, "continuing_subword_prefix is '@@', expect"),
+    ({"type": "BPE"}, "model is 'BPE', not 'WordPiece'"),
+    ({"unk_token": "<unk>"}, "unk_token is '<unk>', not '"),
+    ({"continuing_subword_prefix": "@@"}, "continuing_subword_prefix is '@@', not"),
     ({"vocab": {"[PAD]": 0, "[UNK]": 2}}, "2 tokens, whose numbers are not those fro"),
     ({"vocab": {"a": 1.5}}, "expected model.vocab, from tok"),
     ({"vocab": ["a"]}, "expected model.vocab, from tokens t"),
@@ -825,7 +803,7 @@ MODEL = [
     [
         *((tokenizer_json(normalizer=of), message) for of, message in NORMALIZER),
         *((tokenizer_json(model=of), message) for of, message in MODEL),
-        (tokenizer_json(pre_tokenizer=None), "pre_tokenizer is None, expected"),
+        (tokenizer_json(pre_tokenizer=None), "pre_tokenizer is None, not"),
         ([], "tokenizer.json: expected keys and values"),
     ],
 )

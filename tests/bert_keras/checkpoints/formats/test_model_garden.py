@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-import yaml
 
 from bert_keras.checkpoints import weights
 from bert_keras.checkpoints.containers import tensor_bundle
-from bert_keras.checkpoints.formats import google_tf1, model_garden
+from bert_keras.checkpoints.formats import companions, google_tf1, model_garden
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.kinds import registry
@@ -24,6 +23,14 @@ PRETRAINING, ENCODER = making.TASKS["pretraining"], making.TASKS["encoder"]
 
 def make_checkpoint(task=PRETRAINING, **options):
     return making.make_checkpoint(task=task, **options)
+
+
+def read(path):
+    """Reads a checkpoint of their models, which have `CONFIG`."""
+    companions.write(
+        make_checkpoint(vocabulary=None), path if path.is_dir() else path.parent
+    )
+    return model_garden.read(path)
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +158,7 @@ def test_a_model_is_read_and_restored(name, official, make_batch, tmp_path):
     whole = {"encoder" if name == "encoder" else "model": model}
     items = getattr(model, "checkpoint_items", {})
     saved = tf.train.Checkpoint(**whole, **items).save(str(tmp_path / "theirs/ckpt"))
-    checkpoint = model_garden.read(tmp_path / "theirs")
+    checkpoint = read(tmp_path / "theirs")
     assert checkpoint.task == task
     reasons = set(checkpoint.unused.values())
     assert reasons <= {"the head has a pooler of its own", "step counter"}
@@ -175,11 +182,8 @@ def test_a_model_is_read_and_restored(name, official, make_batch, tmp_path):
 
 @pytest.mark.reference
 def test_reads_a_training_run(official, make_batch, tmp_path):
-    """The checkpoint of a trainer, its heads, optimizer and `params.yaml`."""
+    """The checkpoint of a trainer, its heads and optimizer."""
     import tf_keras
-    from official.modeling.hyperparams import params_dict
-    from official.nlp.configs import bert, encoders
-    from official.nlp.tasks import masked_lm
 
     model = their_pretrainer(official, ("next_sentence", 2))
     fill(model)
@@ -189,17 +193,9 @@ def test_reads_a_training_run(official, make_batch, tmp_path):
     tf.train.Checkpoint(
         model=model, optimizer=optimizer, global_step=step, **model.checkpoint_items
     ).save(str(tmp_path / "ckpt"))
-    sizes = encoders.BertEncoderConfig(**PARAMS, dropout_rate=0.2)
-    encoder_config = encoders.EncoderConfig(type="bert", bert=sizes)
-    task = masked_lm.MaskedLMConfig(model=bert.PretrainerConfig(encoder=encoder_config))
-    params = params_dict.ParamsDict({"task": task.as_dict()})
-    params_dict.save_params_dict_to_yaml(params, str(tmp_path / "params.yaml"))
-
     assert model_garden.recognizes(tmp_path)
     assert not google_tf1.recognizes(tmp_path)
-    checkpoint = model_garden.read(tmp_path)
-    dropout = {"hidden_dropout_prob": 0.2}
-    assert checkpoint.bert_config == CONFIG.model_copy(update=dropout)
+    checkpoint = read(tmp_path)
     assert checkpoint.task == PRETRAINING
     assert checkpoint.vocabulary is checkpoint.do_lower_case is None
     weights.check(checkpoint, path=tmp_path)
@@ -229,14 +225,12 @@ def test_reads_a_training_run(official, make_batch, tmp_path):
     ],
 )
 @pytest.mark.reference
-def test_reads_an_encoder(name, objects, official, make_batch, tmp_path, caplog):
+def test_reads_an_encoder(name, objects, official, make_batch, tmp_path):
     encoder = their_encoder(official, name)
     fill(encoder)
     # `root` makes the encoder itself the root of the graph.
     tf.train.Checkpoint(**{objects: encoder}).write(str(tmp_path / "ckpt"))
-    checkpoint = model_garden.read(tmp_path / "ckpt")
-    assert "ckpt: neither bert_config.json nor params.yaml next to it" in caplog.text
-    assert checkpoint.bert_config == CONFIG
+    checkpoint = read(tmp_path / "ckpt")
     assert checkpoint.task == ENCODER
     assert checkpoint.unused == {}
     batch = make_batch(CONFIG)
@@ -264,31 +258,12 @@ def test_reads_slots_of_the_older_optimizers(official, tmp_path):
     tf.train.Checkpoint(encoder=encoder, optimizer=optimizer).write(
         str(tmp_path / "ckpt")
     )
-    checkpoint = model_garden.read(tmp_path)
+    checkpoint = read(tmp_path)
     slots = names_in(tmp_path / "ckpt") - {"_CHECKPOINTABLE_OBJECT_GRAPH"}
     slots = {n for n in slots if ".OPTIMIZER_SLOT" in n or n.startswith("optimizer/")}
     assert len(slots) == 2 * len(variables) + 5
     assert checkpoint.unused == dict.fromkeys(slots, "optimizer slot")
     assert len(checkpoint.arrays) == len(variables)
-
-
-@pytest.mark.slow
-@pytest.mark.reference
-def test_reads_the_first_pretrainer(official, make_batch, tmp_path):
-    encoder = their_encoder(official, "BertEncoder")
-    model = official.models.BertPretrainer(
-        encoder, num_classes=2, num_token_predictions=3, activation=approximate_gelu
-    )
-    fill(model)
-    tf.train.Checkpoint(model=model).write(str(tmp_path / "ckpt"))
-    checkpoint = model_garden.read(tmp_path)
-    assert checkpoint.task == PRETRAINING
-    assert checkpoint.unused == {}
-    batch = make_batch(CONFIG)
-    theirs = model(list(their_inputs(batch).values()))
-    ours = our_outputs(checkpoint, batch)
-    assert_near(ours["masked_lm_logits"], theirs["masked_lm"])
-    assert_near(ours["next_sentence_logits"], theirs["classification"])
 
 
 @pytest.mark.slow
@@ -303,14 +278,14 @@ def test_several_heads(official, tmp_path):
         str(tmp_path / "named")
     )
     tf.train.Checkpoint(model=model).write(str(tmp_path / "nameless"))
-    checkpoint = model_garden.read(tmp_path / "named")
+    checkpoint = read(tmp_path / "named")
     head = model.classification_heads[1]
     arrays = checkpoint.arrays
     kernel = arrays["next_sentence_head/classifier/kernel"]
     np.testing.assert_array_equal(kernel, head.out_proj.kernel)
     np.testing.assert_array_equal(arrays["encoder/pooler/kernel"], head.dense.kernel)
     assert sum(why == "not part of BERT" for why in checkpoint.unused.values()) == 8
-    checkpoint = model_garden.read(tmp_path / "nameless")
+    checkpoint = read(tmp_path / "nameless")
     assert not any(n.startswith("next_sentence_head/") for n in checkpoint.arrays)
     pooler = checkpoint.arrays["encoder/pooler/kernel"]
     np.testing.assert_array_equal(pooler, model.encoder_network.pooler_layer.kernel)
@@ -346,9 +321,8 @@ def test_reads_an_encoder_of_2020(tmp_path):
         names_in(tmp_path / "ckpt")
     )
     assert model_garden.recognizes(tmp_path)
-    checkpoint = model_garden.read(tmp_path)
+    checkpoint = read(tmp_path)
     assert checkpoint.task == ENCODER
-    assert checkpoint.bert_config == CONFIG
     assert checkpoint.unused == {}
     making.assert_same_arrays(checkpoint.arrays, source.arrays)
 
@@ -363,67 +337,11 @@ def written(tmp_path):
     return tmp_path
 
 
-def test_sizes_without_configuration(written, caplog):
+def test_without_configuration(written):
     (written / "bert_config.json").unlink()
-    assert model_garden.read(written).bert_config == CONFIG
-    assert "sizes are taken from its tensors" in caplog.text
-
-
-PARAMS = {key.replace("num_hidden_", "num_"): n for key, n in making.SIZES.items()}
-
-
-def write_params(directory, encoder, **model):
-    (directory / "bert_config.json").unlink(missing_ok=True)
-    model = {"encoder": {"type": "bert", "bert": encoder}, **model}
-    text = yaml.safe_dump({"task": {"model": model}})
-    (directory / "params.yaml").write_text(text)
-
-
-def test_params(written):
-    write_params(written, {**PARAMS, "embedding_size": 16}, mlm_activation="gelu")
-    assert model_garden.read(written).bert_config == CONFIG
-
-
-@pytest.mark.parametrize(
-    ("encoder", "model", "message"),
-    [
-        ({"norm_first": True}, {}, r"norm_first is True, BERT has False"),
-        ({"embedding_size": 8}, {}, "embedding_size is 8, BERT has None or 16"),
-        (
-            {"hidden_activation": "swish"},
-            {},
-            "hidden_activation is 'swish', BERT has 'gelu' or 'relu'",
-        ),
-        ({}, {"mlm_activation": "relu"}, "mlm_activation is 'relu', BERT has 'gelu'"),
-        ({"vocab_size": "many"}, {}, r"params\.yaml: `vocab_size`: .* got 'many'"),
-    ],
-)
-def test_params_of_another_model(encoder, model, message, written):
-    write_params(written, PARAMS | encoder, **model)
+    message = "of Model Garden has the sizes in its params.yaml$"
     with pytest.raises(InputError, match=message):
         model_garden.read(written)
-
-
-ALIASES = "".join(
-    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else 'x'] * 10)}]\n" for n in range(9)
-)
-"""A billion values in 500 characters."""
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("[", "task: 1", "- 1", "task: {model: {encoder: {albert: {}}}}", "!!x 1"),
-        f"{ALIASES}task: {{model: {{encoder: {{bert: {{vocab_size: *a8}}}}}}}}",
-    ],
-)
-def test_params_that_cannot_be_read(text, written):
-    (written / "bert_config.json").unlink()
-    (written / "params.yaml").write_text(text)
-    message = r"params\.yaml: (expected YAML with task\.model\.enc|not YAML|expected k)"
-    with pytest.raises(InputError, match=message) as error:
-        model_garden.read(written)
-    assert len(str(error.value)) < 1000
 
 
 # === Other checkpoints and damage ===

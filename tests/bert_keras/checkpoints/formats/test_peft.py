@@ -297,12 +297,12 @@ EMBEDDINGS = "base_model.model.bert.embeddings.word_embeddings"
         ),
         (
             lambda tensors: without(tensors, "layer.1.attention.self.value.lora_B"),
-            "has no encoder/layer_1/self_attention/value/lora_kernel_b, and neither "
-            "has its base",
+            "has no encoder/layer_1/self_attention/value/lora_kernel_b, nor has its "
+            "base",
         ),
         (
             lambda tensors: without(tensors, "classifier.weight"),
-            "has no head/classifier/kernel, and neither has its base",
+            "has no head/classifier/kernel, nor has its base",
         ),
     ],
 )
