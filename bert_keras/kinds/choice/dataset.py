@@ -17,7 +17,7 @@ import numpy as np
 import scipy.special
 
 from bert_keras.core import files
-from bert_keras.core.errors import InputError, nearest
+from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.kinds.choice import ChosenEnding
 from bert_keras.labelled import (
@@ -62,15 +62,9 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
     expected = ["sent1", "sent2", *_ENDINGS] + ["label"] * has_label
     questions = []
     for row in reading.read_rows(path):
-        cells = row.cells
         # 1. The columns, the same in every row.
-        for name in expected:
-            if name not in cells:
-                raise InputError(
-                    f"{path}: no column {name!r} (there: {', '.join(cells)})"
-                    f"{nearest(name, cells)}; expected {', '.join(expected)}"
-                )
-        endings = {name for name in cells if re.fullmatch("ending[0-9]+", name)}
+        values = [row.value(name, key=None) for name in expected]
+        endings = {name for name in row.cells if re.fullmatch("ending[0-9]+", name)}
         if more := sorted(endings - set(_ENDINGS)):
             raise InputError(
                 f"{path}: expected {NUM_ENDINGS} endings, but there is a column "
@@ -83,12 +77,12 @@ def read(path: str | Path, *, has_label: bool = True) -> list[Question]:
                 "`sent1` and `sent2` are both empty: expected a text to be ended"
             )
         # Numbers in Parquet.
-        if has_label and str(cells["label"]) not in LABELS:
+        if has_label and str(values[-1]) not in LABELS:
             raise row.error(
                 f"expected a label from 0 to {NUM_ENDINGS - 1}, the number of the "
-                f"right ending, got {cells['label']!r}"
+                f"right ending, got {values[-1]!r}"
             )
-        label = int(cells["label"]) if has_label else None
+        label = int(values[-1]) if has_label else None
         questions.append(Question(first, second, tuple(endings), label, row.line))
     return reading.at_least_one(path, questions)
 

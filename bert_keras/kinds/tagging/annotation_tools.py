@@ -1,13 +1,11 @@
 """Texts with entities as Doccano, Label Studio, Prodigy and spaCy write them, in the
 form of `ner.FORM`; docs/tasks.md has a record of each.
 
-All of them count Unicode code points; Label Studio counted the UTF-16 units of
-JavaScript before 2022, and the `text` of an entity tells. No TensorFlow.
+All of them count Unicode code points. No TensorFlow.
 """
 
 import collections
 import functools
-import itertools
 import logging
 import re
 from collections.abc import Iterable, Iterator
@@ -23,7 +21,6 @@ _KEYS = ("entities", "spans", "annotations", "label", "labels")
 _WARNINGS = {
     "left out": "records were rejected, ignored or not finished: left out",
     "several": "texts have several annotations: the first counts, or `ground_truth`",
-    "units": "texts have entities in UTF-16 units, of an older Label Studio: read so",
 }
 
 
@@ -96,13 +93,8 @@ def _label_studio_entities(
     row: reading.Row, record: dict[str, Any], counts: collections.Counter
 ) -> list[dict[str, Any]] | None:
     """Returns the entities of a text; `None`: no annotation is finished."""
-
-    def misquoted() -> list[dict[str, Any]]:
-        # Line ends and blanks of a quoted entity are not always those of the text.
-        letters = functools.partial(re.sub, r"\\[nrt]|\s", "")
-        places = ((s, text[s["start"] : s["end"]]) for s in spans if s.get("text"))
-        return [s for s, part in places if letters(part) != letters(s["text"])]
-
+    # Line ends and blanks of a quoted entity are not always those of the text.
+    letters = functools.partial(re.sub, r"\\[nrt]|\s", "")
     try:
         text = record["text"]
         finished = [a for a in record["annotations"] if not a.get("was_cancelled")]
@@ -111,15 +103,12 @@ def _label_studio_entities(
         values = [result.get("value", {}) for result in best.get("result", ())]
         others = {k for v in values for k in v if k.endswith("labels")} - {"labels"}
         spans = [{**v, "label": label} for v in values for label in v.get("labels", ())]
-        if wrong := misquoted():
-            counts["units"] += 1
-            quoted, start = wrong[0]["text"], wrong[0]["start"]
-            units = text.encode("utf-16-le")
-            for span, key in itertools.product(spans, ("start", "end")):
-                span[key] = len(units[: 2 * span[key]].decode("utf-16-le", "ignore"))
-            if misquoted():
+        for span in spans:
+            quoted = span.get("text")
+            if quoted and letters(quoted) != letters(text[span["start"] : span["end"]]):
                 raise row.error(
-                    f"the entity {quoted!r:.60} is not in its place {start}"
+                    f"the entity {quoted!r:.60} is not in its place {span['start']:d}; "
+                    "Label Studio before 2022 counted UTF-16 units: export it again"
                 )
     except (AttributeError, KeyError, TypeError):
         raise row.error("expected `annotations` as Label Studio has them") from None

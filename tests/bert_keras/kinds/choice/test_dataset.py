@@ -60,7 +60,7 @@ CSV = "sent1,sent2,ending0,ending1,ending2,ending3,label\n"
         (
             *("a.csv", "sent1,sent2,ending0,ending1,ending2,label\na,b,c,d,e,0\n"),
             r"a.csv: no column 'ending3' \(there: sent1, sent2, ending0, ending1, "
-            r"ending2, label\); did you mean '.*'\?; expected sent1, sent2, ending0, ",
+            r"ending2, label\); did you mean '.*'\?; rename it",
         ),
         (
             *("a.csv", CSV.replace("label", "ending4,label") + "a,b,c,d,e,f,g,0\n"),

@@ -25,16 +25,11 @@ ROWS = [
 ]
 
 
-def units(text: str, place: int) -> int:
-    """The place in UTF-16 units, counted one by one."""
-    return place + sum(ord(character) > 0xFFFF for character in text[:place])
-
-
-def label_studio(text, spans, *, place_of=lambda text, place: place, **more):
+def label_studio(text, spans, **more):
     values = [
         {
-            "start": place_of(text, start),
-            "end": place_of(text, end),
+            "start": start,
+            "end": end,
             "text": text[start:end].replace(" ", "\\n"),
             "labels": [label],
         }
@@ -66,9 +61,8 @@ TOOLS = {
         **{"id": 1, "text": t, "relations": []},
         "entities": [{"id": n, **e} for n, e in enumerate(OFFSETS(s))],
     },
-    "label_studio.json": label_studio,
+    "label_studio.JSON": label_studio,
     "label_studio_one_name.json": lambda t, s: label_studio(t, s) | {"data": {"t": t}},
-    "label_studio_units.JSON": lambda t, s: label_studio(t, s, place_of=units),
     "prodigy.jsonl": lambda t, s: {
         **{"text": t, "_input_hash": -1, "tokens": [{"text": "a", "id": 0}]},
         **({"spans": OWN(s)} if s else {}),
@@ -98,8 +92,7 @@ def test_examples_are_those_of_our_own_form(name, tmp_path, caplog):
     found = ner.read(path)
     assert found == own(tmp_path)
     assert found[0].tags == ("O", "B-PER", "I-PER", "O", "B-LOC", "O")
-    warned = "texts have entities in UTF-16 units, of an older Label Studio: read so"
-    assert caplog.messages == [f"{path}: 2 {warned}"] * ("units" in name)
+    assert not caplog.messages
     # Without tags they are texts, one for each record.
     texts = ner.read(path, has_tags=False, has_lines=True)
     assert texts == [sentence._replace(tags=None) for sentence in found]
