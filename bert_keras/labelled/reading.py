@@ -131,7 +131,6 @@ def _warn_of_header(path: str | Path, first: str) -> None:
 
 
 _SUFFIXES = {".tsv": "a table", ".csv": "a table", ".jsonl": "JSON lines"}
-_COLUMN_NAMES = re.compile(r"""("?[A-Za-z_][\w.-]*"?)([,;\t]"?[A-Za-z_][\w.-]*"?)+""")
 
 
 def other_form(path: str | Path) -> str | None:
@@ -140,21 +139,11 @@ def other_form(path: str | Path) -> str | None:
     if (form := _SUFFIXES.get(path.suffix.lower())) is not None:
         return form
     with files.open_to_read(path) as file:
-        start = file.read(first_bytes.NUM_BYTES)
-    form = first_bytes.recognize(start)
-    if form is not None and not form.is_text:
-        return form.name
-    start = start.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if start.startswith(b"<"):
-        return "HTML or XML"
-    # Names of columns above rows with as many separators; prose has a blank after its
-    # commas.
-    header, *rows = start.decode(errors="replace").splitlines()[:3] or [""]
-    if not _COLUMN_NAMES.fullmatch(header):
+        form = first_bytes.recognize(file.read(first_bytes.NUM_BYTES))
+    # A text may begin as a mail does.
+    if form is None or (form.is_text and form.name != "a table"):
         return None
-    separator = next(char for char in header if char in ",;\t")
-    are_alike = (row.count(separator) >= header.count(separator) for row in rows)
-    return "a table with names of columns" if rows and all(are_alike) else None
+    return form.name
 
 
 def _lines(path: str | Path) -> Iterator[str]:

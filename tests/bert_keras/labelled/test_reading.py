@@ -16,10 +16,10 @@ from bert_keras.labelled import reading
     [
         "",
         "A text.\nAnother, with a comma\n",
-        # Prose may have a comma or a tab, and one line is no table.
+        # Prose may have a comma or a tab, and two lines are no table.
         "yes,no\nmaybe\n",
-        "yes,no\n",
-        "Anna, Bert\nCarl, Dora\n",
+        "yes,no\nyes,yes\n",
+        "Anna, Bert\nCarl, Dora\nEva, Finn\n",
         "[CLS] is a token\n",
         "\ufeffwords\n",
     ],
@@ -33,12 +33,9 @@ def test_plain_texts_are_read(text, tmp_path):
 @pytest.mark.parametrize(
     ("content", "actual"),
     [
-        (
-            b"text,label\nAn apple,fruit\nA, b and c,1\n",
-            "a table with names of columns",
-        ),
-        (b"text\tlabel\na\t1\n", "a table with names of columns"),
-        (b'"text";"label"\na;1\n', "a table with names of columns"),
+        (b'text,label\nAn apple,fruit\n"A, b and c",1\n', "a table"),
+        (b"text\tlabel\na\t1\nb\t2\n", "a table"),
+        (b'"text";"label"\na;1\nb;2\n', "a table"),
         (b'{"text": "a"}\n', "JSON lines"),
         (b'[{"text": "a"}]', "a JSON array"),
         (b"<html><body>", "an HTML page"),
