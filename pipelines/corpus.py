@@ -89,9 +89,7 @@ def build_corpus(
             sentences that are not UTF-8 and do not state their encoding.
     """
     if not 0 <= max_bad_fraction <= 1:
-        raise InputError(
-            f"max_bad_fraction must be between 0 and 1, got {max_bad_fraction}"
-        )
+        raise InputError(f"max_bad_fraction: expected 0 to 1, got {max_bad_fraction}")
     # 1. The inputs. Their sizes alone decide on the number of shards, so any number of
     # workers gives the same shards.
     inputs = reading.find_inputs(

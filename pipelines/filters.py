@@ -263,13 +263,11 @@ def read_lines(path: str) -> list[str]:
             "write its text into a .txt file, one item a line"
         )
     csv.field_size_limit(2**31 - 1)
+    text = files.read_text(path)
     try:
-        text = files.read_bytes(path).decode("utf-8-sig")
         if "\0" in text:
             raise ValueError("it holds NUL characters")
         return list(read(text))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, csv.Error, RecursionError) as error:
         raise InputError(
             f"{path}: expected UTF-8 text of the kind that its name says: {error}"

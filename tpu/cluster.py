@@ -36,9 +36,7 @@ class Cluster:
             host_and_port(address)
         twice = {a for a in self.addresses if self.addresses.count(a) > 1}
         if twice:
-            raise InputError(
-                f"workers need different addresses, got {min(twice)} twice"
-            )
+            raise InputError(f"workers need distinct addresses, got {min(twice)} twice")
         if not 0 <= self.index < len(self.addresses):
             raise InputError(
                 f"a worker's index is 0 to {len(self.addresses) - 1} with "
@@ -77,9 +75,7 @@ def cluster_from_tf_config(text: str) -> Cluster:
     try:
         config = files.parse_json(text)
     except ValueError as error:
-        raise InputError(
-            f"TF_CONFIG is not JSON ({error}), got {text!r:.300}"
-        ) from None
+        raise InputError(f"TF_CONFIG is not JSON ({error}): {text!r:.300}") from None
     jobs = _get(config, "cluster", dict, within="TF_CONFIG")
     task = _get(config, "task", dict, within="TF_CONFIG")
     job = _get(task, "type", str, within="TF_CONFIG's task")

@@ -160,9 +160,7 @@ def _pretraining_work(args: argparse.Namespace) -> plans.Work:
         ) from None
     for option in ("vocab", "cased", "model"):
         if getattr(args, option):
-            raise InputError(
-                f"--{option} is for fine-tuning: give --train or --data, too"
-            )
+            raise InputError(f"--{option} is for fine-tuning: give --train or --data")
     # The examples of each phase: those of the recipe's own recipe, or the default ones
     # of 128 tokens, and 512 in a second phase.
     recipe, lengths = f"{args.config}_examples", args.max_seq_length

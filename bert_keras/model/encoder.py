@@ -255,9 +255,7 @@ def complete(features: dict[str, Any]) -> dict[str, Any]:
         if name not in _INPUTS and (alike or name in _MEANT):
             meant = _MEANT[name] if name in _MEANT else alike[0]
             hint = f"; did you mean {meant!r}?" if meant else ""
-            raise ValueError(
-                f"no feature {name!r}{hint} (inputs are {', '.join(_INPUTS)})"
-            )
+            raise ValueError(f"no feature {name!r}{hint} (there: {', '.join(_INPUTS)})")
     if "input_ids" not in features:
         raise ValueError(f"expected 'input_ids', got {', '.join(features)}")
     for name, make in (("input_mask", ops.ones_like), ("segment_ids", ops.zeros_like)):

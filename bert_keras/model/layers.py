@@ -182,11 +182,8 @@ class Embeddings(Part):
     def build(self, input_shape=None):
         def add_table(name: str, num_rows: int) -> keras.Variable:
             # In mixed precision Keras would cast the whole table for a few rows.
-            shape, initializer = (
-                (num_rows, self.hidden_size),
-                initializer_of(self, name),
-            )
-            return self.add_weight(shape, initializer, name=name, autocast=False)
+            shape, initial = (num_rows, self.hidden_size), initializer_of(self, name)
+            return self.add_weight(shape, initial, name=name, autocast=False)
 
         num_positions = self.max_position_embeddings
         self.word_embeddings = add_table("word_embeddings", self.vocab_size)

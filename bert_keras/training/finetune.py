@@ -175,9 +175,7 @@ def check_settings(
         )
     for key in ("multi_label", "regression"):
         if getattr(settings, key) and settings.task != "text":
-            raise InputError(
-                f"`{key}` {own}, got the task {settings.task}: leave it out"
-            )
+            raise InputError(f"`{key}` {own}, got task {settings.task}: leave it out")
     if has_windows and "windows" not in learnt.accepts:
         raise InputError(
             f"{long_texts} is not for a task of kind {task.kind}: take cut or head_tail"

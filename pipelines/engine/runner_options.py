@@ -149,9 +149,7 @@ def _check_dataflow(options: pipeline_options.PipelineOptions) -> None:
         )
     locations = ("temp_location", "staging_location")
     if not any(map(values.get, locations)):
-        raise InputError(
-            "DataflowRunner needs --temp_location gs://BUCKET/... after `--`"
-        )
+        raise InputError("DataflowRunner needs --temp_location gs://BUCKET after `--`")
     for name in filter(values.get, locations):
         # Beam would look for, and make, a default bucket instead.
         if not _BUCKET.match(values[name]):

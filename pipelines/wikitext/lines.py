@@ -30,9 +30,7 @@ def paragraphs(text: str, counts: Counter[str]) -> list[str]:
 
 _LETTER = re.compile(r"[^\W\d_]")
 _SENTENCE_END = re.compile(r"[.!?…:;。！？：؟۔।][\"'”’»)\]｣」』）]*$")
-_POINTER = re.compile(
-    r"(?:see also|main article|further information)s?\b", re.IGNORECASE
-)
+_POINTER = re.compile(r"(?:see also|main article|further information)s?\b", re.I)
 
 
 def is_fragment(paragraph: str) -> bool:

@@ -45,7 +45,7 @@ def test_tf_config(text, addresses, index):
     ("text", "message"),
     [
         ("[" * 99_999, "TF_CONFIG is not JSON .brackets are nested too deeply"),
-        ("{", "TF_CONFIG is not JSON .*got '{'"),
+        ("{", "TF_CONFIG is not JSON .*: '{'"),
         ("[]", r"TF_CONFIG needs 'cluster', an object, got \[\]"),
         ("{}", "TF_CONFIG needs 'cluster', an object, got {}"),
         ('{"cluster": {}}', "TF_CONFIG needs 'task', an object"),
@@ -78,7 +78,7 @@ def test_what_tf_config_cannot_be(text, message):
         (("a:1", ":2"), 0, "address is HOST:PORT, got ':2'"),
         (("a:1", "b:x"), 0, "address is HOST:PORT, got 'b:x'"),
         (("a:1", "b:70000"), 0, "a port is 1 to 65535, got 'b:70000'"),
-        (("a:1", "a:1"), 0, "different addresses, got a:1 twice"),
+        (("a:1", "a:1"), 0, "distinct addresses, got a:1 twice"),
         (("a:1", "b:2"), 2, "index is 0 to 1 with 2 workers, got 2"),
         (("a:1", "b:2"), -1, "index is 0 to 1 with 2 workers, got -1"),
     ],

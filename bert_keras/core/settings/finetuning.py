@@ -32,9 +32,7 @@ class TextColumns(StrictModel):
     def _problems(self) -> Iterator[str]:
         labels = [self.label] if isinstance(self.label, str) else list(self.label)
         if not 0 < len({*labels}) == len(labels):
-            yield (
-                f"`columns.label` is a column or several different ones, got {labels}"
-            )
+            yield f"`columns.label` is a column or several different ones, got {labels}"
 
 
 class SpanConfig(StrictModel):

@@ -104,9 +104,7 @@ class DevFile:
             _ALONE: self.answer(quantised, batch_size=1),
         }
         kind = registry.labelled(self._task.kind)
-        scores = {
-            name: a.scores(threshold=self._threshold) for name, a in answers.items()
-        }
+        scores = {k: a.scores(threshold=self._threshold) for k, a in answers.items()}
         # The threshold is the run's, not one that is the best for each. Vectors that
         # learnt from numbers may have pairs without any here, or reversed.
         main = kind.main_metric(self._settings, self._task.labels)

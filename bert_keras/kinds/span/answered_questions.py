@@ -79,9 +79,7 @@ def describe(
         order="of the lowest F1, the most probable of them",
     )
     if wrong:
-        note = (
-            "In the context the right answer is bold, the answer that was given italic."
-        )
+        note = "In the context the right answer is bold, the given one italic."
         mistakes = mistakes._replace(
             text=f"{mistakes.text}\n\n{note}",
             long_text=f"{mistakes.long_text}\n\n{note}",

@@ -139,10 +139,8 @@ class Tagging(Labelled):
     def score(self, records, metric, *, labels):
         pairs = [(record["labels"], record["prediction"]) for record in records]
         if metric == "f1":
-            entities = [
-                [{*tag_schemes.entities(tags)} for tags in pair] for pair in pairs
-            ]
-            return score_sums.f1(*zip(*entities, strict=True))
+            spans = [[{*tag_schemes.entities(tags)} for tags in pair] for pair in pairs]
+            return score_sums.f1(*zip(*spans, strict=True))
         num_right = [sum(map(str.__eq__, *pair)) for pair in pairs]
         return score_sums.ratio(num_right, [len(tags) for tags, _ in pairs])
 

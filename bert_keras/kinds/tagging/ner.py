@@ -306,9 +306,7 @@ def _strings(row: reading.Row, name: str) -> tuple[str, ...]:
 
 def _check_tag(tag: str, row: reading.Row) -> None:
     if not re.fullmatch("(?![BIESLU]-$)[^\\s\x00-\x1f\x7f\ud800-\udfff]+", tag):
-        raise row.error(
-            f"expected a tag such as NN, or O, B-TYPE and I-TYPE, got {tag!r}"
-        )
+        raise row.error(f"expected a tag such as NN, or O, B-TYPE, I-TYPE, got {tag!r}")
 
 
 def split_words(text: str) -> list[tuple[int, int]]:

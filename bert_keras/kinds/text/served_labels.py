@@ -21,9 +21,7 @@ class Labels(served.DirectAnswers):
     def __init__(self, trained: served.Trained):
         super().__init__(trained)
         names = ("text", "text_pair")[: 1 + trained.task.has_text_pair]
-        self.string_specs = tuple(
-            tf.TensorSpec([None], tf.string, name) for name in names
-        )
+        self.string_specs = tuple(tf.TensorSpec([None], tf.string, n) for n in names)
         self.labels = trained.task.labels
 
     @property

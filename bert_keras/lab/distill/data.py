@@ -106,9 +106,7 @@ def complete(
         if _is_set(settings, key) and not is_read:
             raise InputError(f"`{key}` {why}")
     if has_labels and not losses.hard_weight:
-        raise InputError(
-            "--labels with `distillation.hard_weight` 0: leave one of them out"
-        )
+        raise InputError("--labels with `distillation.hard_weight` 0: leave one out")
     if not (losses.soft_weight or losses.relation_weight):
         raise InputError(
             "nothing is learnt from the teacher: `soft_weight` and `relation_weight` "

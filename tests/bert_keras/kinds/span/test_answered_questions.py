@@ -69,7 +69,7 @@ def test_the_parts_of_the_page_for_1_1():
 | How many &#42;saw&#42;? | Bert | saw Bert | 66.7 | 50.0 % | Anna <em>saw </em>\
 <em><strong>Bert</strong></em>. |
 
-In the context the right answer is bold, the answer that was given italic."""
+In the context the right answer is bold, the given one italic."""
     assert mistakes.text == expected
 
 
