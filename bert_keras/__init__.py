@@ -25,6 +25,7 @@ _MODULES = {
     "Task": "bert_keras.core.settings.tasks",
     "Tokenizer": "bert_keras.data.tokenization",
     "load": "bert_keras.inference.loading",
+    "SearchIndex": "bert_keras.search.searching",
     "score": "bert_keras.scoring.scored_files",
 }
 

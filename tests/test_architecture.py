@@ -24,6 +24,7 @@ FLOORS = {
     "kinds": "core pages data model labelled graphs",
     "checkpoints": "core data model kinds",
     "inference": "core data model labelled kinds checkpoints",
+    "search": "core data labelled inference",
     "scoring": "core pages data model labelled kinds inference",
     "report": "core pages data model labelled kinds checkpoints",
     "training": "core pages data model labelled kinds checkpoints inference report "
@@ -206,13 +207,14 @@ def test_branches_on_the_kind_are_few():
 
 
 LINES = {
-    "commands": 1665,
+    "commands": 1725,
     "lab": 2940,
-    "export": 1155,
+    "export": 1140,
     "training": 5565,
     "report": 1605,
+    "search": 530,
     "scoring": 655,
-    "inference": 1045,
+    "inference": 1075,
     "checkpoints": 4375,
     "kinds": 7745,
     "graphs": 610,
@@ -220,7 +222,7 @@ LINES = {
     "model": 2575,
     "data": 1740,
     "pages": 775,
-    "core": 3380,
+    "core": 3395,
     "tpu": 2090,
     "pipelines": 7965,
     "door": 135,

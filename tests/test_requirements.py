@@ -28,6 +28,8 @@ COMMANDS = (
     "evaluate --model x --input x",
     "predict --model x --input x --output y",
     "negatives --model x --input x --passages x --output y.tsv",
+    "index --model x --input x --output y",
+    "search --index x",
     "export --model x --output y",
     "features --model x --input x --output y",
     "convert --input x --output y --to native",

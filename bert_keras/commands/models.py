@@ -1,11 +1,13 @@
 """Verbs that use a trained model, or hand it to other programs."""
 
 import argparse
+import dataclasses
 import os
 import sys
 
 from bert_keras.commands import parser as options
 from bert_keras.commands.parser import choice, flag, required, value
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, tasks
 
@@ -160,13 +162,9 @@ def negatives(args: argparse.Namespace) -> None:
 
     choice = negatives.Choice(**options.named(args, *negatives.Choice._fields))
     negatives.check(choice, args.output)
-    model = finetuned.FinetunedModel.load(args.model)
+    form = vectors.Embedding.form
+    model = finetuned.FinetunedModel.load_form(args.model, form)
     kind = registry.labelled(model.task.kind)
-    if kind.form != vectors.Embedding.form:
-        raise InputError(
-            f"{args.model}: a model for {kind.name}, expected one for vectors, from "
-            "`finetune --task embedding`"
-        )
     compute = forward.predictor_for(model.network)
 
     def embed(texts) -> np.ndarray:
@@ -181,6 +179,68 @@ def negatives(args: argparse.Namespace) -> None:
         encode=model.tokenizer.encode_packed,
         choice=choice,
     )
+
+
+@options.Verb(
+    "an index of your own texts, to search",
+    {
+        "--model": required(
+            "run directory of `finetune --task embedding`, or such a model"
+        ),
+        "--input": required(
+            "files of texts, or patterns: .txt, a line each, or a column `text` or "
+            "`passage` of .tsv, .csv, .jsonl or .parquet",
+            nargs="+",
+        ),
+        "--output": required("directory of the index"),
+        "--add": flag("add the files to a finished index"),
+        "--max_seq_length": value(
+            "tokens of a piece at most; longer texts become pieces that overlap by "
+            "half (default: those of the model)",
+            type=int,
+        ),
+    },
+    needs=options.TENSORFLOW,
+)
+def index(args: argparse.Namespace) -> None:
+    options.check_paths(args.output)
+    files.check_model_exists(args.model)
+    from bert_keras.search import building
+
+    named = options.named(args, "add", "max_seq_length")
+    building.build(args.model, args.input, args.output, **named)
+
+
+@options.Verb(
+    "texts of an index that answer a question",
+    {
+        "question": value("questions (default: lines of stdin)", nargs="*"),
+        "--index": required("directory that `index` made"),
+        "--by": choice(
+            choices.SearchBy,
+            "words: BM25; vectors: cosines; both: the ranks of both, fused",
+            default="both",
+        ),
+        "--rerank": "run directory of `finetune --task ranking`, which orders the best",
+        "--top": value("texts of a question", default=10),
+        "--model": "place of the index's model, if it has moved",
+        "--json": flag("print a line of JSON for each text"),
+    },
+    needs=options.TENSORFLOW,
+)
+def search(args: argparse.Namespace) -> None:
+    options.check_paths(
+        models=filter(None, (args.model, args.rerank)), index=args.index
+    )
+    from bert_keras.search import searching
+
+    opened = searching.SearchIndex(args.index, model=args.model, reranker=args.rerank)
+    for question in args.question or (line.rstrip("\n") for line in sys.stdin):
+        for rank, hit in enumerate(opened.search(question, args.top, by=args.by), 1):
+            facts = {"question": question, "rank": rank, **dataclasses.asdict(hit)}
+            place = f"{hit.document}  characters {hit.start} to {hit.end}"
+            lines = (f"{rank:2}  {hit.score:.4f}  {place}", f"    {hit.text}", "")
+            print(files.to_json(facts)) if args.json else options.print_lines(lines)
 
 
 @options.Verb(

@@ -96,8 +96,9 @@ class Verb:
     @property
     def resumes(self) -> bool:
         """Whether the same command continues where it was stopped: in the directory of
-        a run, or as a job of Beam."""
-        return "--output_dir" in self.options or self.dashes is not None
+        a run, as a job of Beam, or as an index."""
+        is_resumable = {"--output_dir", "--add"} & self.options.keys()
+        return bool(is_resumable) or self.dashes is not None
 
     def __call__(self, run: Callable[[argparse.Namespace], None]) -> "Verb":
         return dataclasses.replace(self, name=run.__name__.replace("_", "-"), run=run)

@@ -36,7 +36,7 @@ class Manifest(StrictModel):
     """The contents of a data directory, and how it was made."""
 
     kind: str
-    """`documents` or `examples`."""
+    """`documents`, `examples` or `index`."""
     shards: tuple[Shard, ...]
     config: dict[str, Any]
     """Every setting that affects the bytes; the same ones give the same bytes."""
@@ -57,8 +57,8 @@ def write_manifest(directory: str | Path, manifest: Manifest) -> None:
 
 
 def read_manifest(directory: str | Path, *, kind: str) -> Manifest:
-    """Reads the manifest of a finished directory of `documents` or `examples`."""
-    verb = {"documents": "bert-keras corpus", "examples": "bert-keras examples"}[kind]
+    """Reads the manifest of a finished directory of one `kind`."""
+    verb = f"bert-keras {'corpus' if kind == 'documents' else kind}"
     path = files.join(directory, MANIFEST_NAME)
     if not files.exists(path):
         problem = (

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import importlib
 import importlib.util
 import logging
 import os
@@ -33,6 +34,17 @@ def _is_installed(name: str) -> bool:
         return importlib.util.find_spec(name) is not None
     except ImportError:
         return False
+
+
+def check_installed(name: str, extra: str, need: str) -> None:
+    """Raises an `InputError` that begins with `need` if a module is not installed."""
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        raise InputError(
+            f"{need} {name} ({error}): run `pip install '.[{extra}]' -c "
+            "constraints.txt` in the checkout"
+        ) from None
 
 
 def check_backend(verb: str, backends: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ take ids and give numbers. Both need packages of the extra of their name, which 
 imported only when they are used.
 """
 
-import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +13,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bert_keras.core.errors import InputError
 from bert_keras.export.quantized import onnx_fusion
 from bert_keras.kinds import served
 
@@ -56,17 +54,6 @@ def load_litert(path: Path) -> Run:
 
     runner = interpreter.Interpreter(str(path)).get_signature_runner()
     return lambda ids: runner(**ids)
-
-
-def check_installed(name: str, extra: str, need: str) -> None:
-    """Raises an `InputError` that begins with `need` if a module is not installed."""
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        raise InputError(
-            f"{need} {name} ({error}): run `pip install '.[{extra}]' -c "
-            "constraints.txt` in the checkout"
-        ) from None
 
 
 def write_onnx(model: served.ServedModel, path: Path) -> None:

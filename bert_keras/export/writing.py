@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from bert_keras.checkpoints import conversion, native, weights
-from bert_keras.core import files
+from bert_keras.core import files, requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, finetuning, tasks
 from bert_keras.export import checking, formats
@@ -86,7 +86,7 @@ def export_model(
     )
     if to in formats.ID_FORMATS:
         for name in formats.ID_FORMATS[to].needs:
-            formats.check_installed(name, to, f"--to {to} needs the package")
+            requirements.check_installed(name, to, f"--to {to} needs the package")
     model_dir, output_dir = files.path(model_dir), files.path(output_dir).absolute()
     if serving is not None:
         warm_up.check(to=to, output_dir=output_dir)

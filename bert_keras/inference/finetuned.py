@@ -1,6 +1,8 @@
 """A tuned model that answers: files, official test sets, texts in Python."""
 
 import contextlib
+import hashlib
+import json
 import logging
 import sys
 import tempfile
@@ -10,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import keras
+import numpy as np
 
 from bert_keras.checkpoints import (
     conversion,
@@ -90,6 +93,32 @@ class FinetunedModel:
                 lacks += "tokenizer_config.json next to it"
             raise InputError(f"{directory}: {lacks}")
         return model
+
+    @classmethod
+    def load_form(cls, directory: str | Path, form: str) -> Self:
+        """Loads a model that was tuned with `--task FORM`, and refuses any other."""
+        model = cls.load(directory)
+        kind = registry.labelled(model.task.kind)
+        if kind.form != form:
+            raise InputError(
+                f"{directory}: a model for {kind.name}, expected one from `finetune "
+                f"--task {form}`"
+            )
+        return model
+
+    def digest(self) -> str:
+        """Hashes the task, the vocabulary and the weights, in hex digits."""
+        facts = [self.task.model_dump(), self.tokenizer.vocabulary.sha256]
+        facts.append(self.tokenizer.do_lower_case)
+        summary = hashlib.sha256(json.dumps(facts, default=list).encode())
+        unused = registry.find(self.task.kind).unused
+        for name, array in sorted(weights.from_network(self.network).items()):
+            # A new network has random weights where nothing is read.
+            if not name.startswith(unused):
+                summary.update(f"{name} {array.shape}\n".encode())
+                array = np.ascontiguousarray(array, "<f4")
+                summary.update(array.reshape(-1).view(np.uint8))
+        return summary.hexdigest()
 
     @classmethod
     def from_checkpoint(

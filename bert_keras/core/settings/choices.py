@@ -30,3 +30,6 @@ of a rare word does not give its beginning away (Kauf and Ivanova, 2023)."""
 
 PairKind = Literal["titles", "neighbours", "sentences"]
 """Pairs of texts of a document: see `bert_keras.pipelines.pairs`."""
+
+SearchBy = Literal["words", "vectors", "both"]
+"""Ways to find texts: by BM25, by cosines, or by the ranks of both."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bert_keras.core import requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices
-from bert_keras.export import formats
 
 PRECISIONS: Mapping[str, tuple[choices.Quantization, ...]] = {
     "onnx": ("int8",),
@@ -66,7 +66,7 @@ def check(
         )
     if to in _QUANTISERS:
         need = f"--to {to} --quantize needs the quantiser"
-        formats.check_installed(*_QUANTISERS[to], need)
+        requirements.check_installed(*_QUANTISERS[to], need)
 
 
 def quantize_litert(path: Path) -> None:

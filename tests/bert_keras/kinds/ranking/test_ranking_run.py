@@ -104,7 +104,7 @@ def test_negatives_by_vectors_in_one_command(tmp_path, capsys):
     ):
         command += [option, str(tmp_path / name)]
     assert main.main([*command, "--model", str(tmp_path / "ranking")]) == 2
-    assert "a model for ranking, expected one for vectors" in capsys.readouterr().err
+    assert "a model for ranking, expected one from" in capsys.readouterr().err
     command += ["--model", str(tmp_path / "embedding")]
     assert main.main(command) == 0
     settings = finetuning.FinetuningConfig(task="ranking")

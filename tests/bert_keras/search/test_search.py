@@ -1,0 +1,345 @@
+"""An index of texts: its bytes, what is found in it, and what it refuses."""
+
+import json
+import resource
+import shutil
+
+import bm25s
+import numpy as np
+import pytest
+
+import bert_keras
+from bert_keras.commands import main
+from bert_keras.core import files, ownership
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
+from bert_keras.data import features, tokenization
+from bert_keras.labelled import similarity
+from bert_keras.search import building, searching
+from tests import make
+
+WORDS = "the road was covered with snow horse bridge letter post came late".split()
+VOCABULARY = tokenization.Vocabulary(
+    (*features.SPECIAL_TOKENS, *WORDS, ".", "雪", "道", "##st", "po")
+)
+SETTINGS = finetuning.FinetuningConfig(task="embedding", max_seq_length=10)
+LONG = "The road was covered with snow. The horse came late, the post came late. " * 3
+TEXTS = (
+    "The POST came  late.",
+    "snow with the road",
+    "",
+    "雪道雪",
+    "snow with the road",
+)
+
+
+def random_weights(seed):
+    def change(network):
+        random = np.random.default_rng(seed)
+        for weight in network.trainable_weights:
+            weight.assign(random.normal(0, 0.3, weight.shape))
+
+    return change
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Models for vectors, one that ranks, and files of texts."""
+    folder = tmp_path_factory.mktemp("search")
+    kinds = {"vectors": "embedding", "other": "embedding", "ranker": "ranking"}
+    for seed, (name, kind) in enumerate(kinds.items()):
+        settings = SETTINGS.model_copy(update={"task": kind})
+        options = {"settings": settings, "change": random_weights(seed)}
+        make.make_run(folder / name, VOCABULARY, kind=kind, **options)
+    rows = [{"text": text, "n": n} for n, text in enumerate([*TEXTS, LONG])]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (folder / "a.jsonl").write_text(lines)
+    (folder / "b.txt").write_text("the bridge\nhorse horse\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def index(folder):
+    names = ("a.jsonl", "b.txt")
+    building.build(folder / "vectors", [str(folder / n) for n in names], folder / "ab")
+    return bert_keras.SearchIndex(folder / "ab")
+
+
+def pieces_of(index):
+    """All pieces of an index, in their order."""
+    return [index._hit(number, 0.0) for number in range(len(index))]
+
+
+def test_pieces_are_parts_of_their_texts(index, folder):
+    texts = [*TEXTS, LONG]
+    hits = pieces_of(index)
+    for hit in hits[:-2]:
+        name, _, line = hit.document.rpartition(":")
+        assert name == str(folder / "a.jsonl")
+        assert hit.text == texts[int(line) - 1][hit.start : hit.end]
+    assert [(h.text, h.start, h.end) for h in hits[:5]] == [
+        ("The POST came  late.", 0, 20),
+        ("snow with the road", 0, 18),
+        ("雪道雪", 0, 3),
+        ("snow with the road", 0, 18),
+        ("The road was covered with snow. The", 0, 35),
+    ]
+    assert [h.text for h in hits[-2:]] == ["the bridge", "horse horse"]
+    # Eight tokens each, and four of these in the next piece, to the end of the text.
+    long = [hit for hit in hits if hit.document.endswith(":6")]
+    assert (long[0].start, long[-1].end) == (0, len(LONG.rstrip()))
+    assert all(b.start < a.end < b.end for a, b in zip(long, long[1:], strict=False))
+
+
+def test_vectors_are_those_of_predict(index, folder):
+    hits = pieces_of(index)
+    records = bert_keras.load(folder / "vectors").predict([hit.text for hit in hits])
+    expected = similarity.unit_length(np.array([r.prediction for r in records]))
+    vectors = np.concatenate(index._vectors)
+    assert vectors.dtype == np.float16 and isinstance(index._vectors[0], np.memmap)
+    np.testing.assert_allclose(vectors, expected, atol=1e-3)
+
+
+# What is found.
+
+
+def test_ranks_are_fused():
+    assert searching.fused([[3, 1], [1, 2]]) == pytest.approx(
+        {1: 1 / 62 + 1 / 61, 3: 1 / 61, 2: 1 / 62}
+    )
+    assert [*searching.fused([[3, 1], [1, 2]])] == [1, 3, 2]
+
+
+def first_of_each(hits):
+    """Hits without those that say what a better one says."""
+    kept = []
+    for hit in hits:
+        overlaps = any(
+            k.document == hit.document and k.start < hit.end and hit.start < k.end
+            for k in kept
+        )
+        if not overlaps and hit.text not in [k.text for k in kept]:
+            kept.append(hit)
+    return kept
+
+
+def test_a_search_is_that_of_each_piece(index, folder):
+    """By the models' answers to each piece, and by bm25s without an index of ours."""
+    hits = pieces_of(index)
+    model = bert_keras.load(folder / "vectors")
+    [asked] = model.predict(["horse on snow"])
+    asked = similarity.unit_length(np.array(asked.prediction)).astype(np.float16)
+    vectors = np.concatenate(index._vectors).astype(np.float64)
+    cosines = vectors @ asked.astype(np.float64)
+    words = [building.words_of(hit.text, model.tokenizer) for hit in hits]
+    reference = bm25s.BM25()
+    reference.index(words, show_progress=False)
+    counts = reference.get_scores(["horse", "snow"])
+    by_cosine = np.argsort(-cosines, kind="stable")
+    by_words = [n for n in np.argsort(-counts, kind="stable") if counts[n] > 0]
+    orders = {"vectors": [*by_cosine], "words": by_words}
+    orders["both"] = [*searching.fused([by_words, by_cosine])]
+    for by, order in orders.items():
+        expected = first_of_each([hits[n] for n in order])
+        found = index.search("horse on snow", by=by)
+        assert [h.text for h in found] == [h.text for h in expected][:10], by
+    found = index.search("horse on snow", 1, by="vectors")
+    assert [h.score for h in found] == pytest.approx([cosines.max()], abs=1e-3)
+    found = index.search("horse on snow", 1, by="words")
+    assert [h.score for h in found] == pytest.approx([counts.max()])
+
+
+def test_no_word_is_found(index):
+    assert index.search("zebra ???", by="words") == []
+    assert len(index.search("zebra ???", 3)) == 3
+    assert [hit.text for hit in index.search("雪", by="words")] == ["雪道雪"]
+
+
+def test_a_reranker_orders_the_first(index, folder):
+    ranked = bert_keras.SearchIndex(folder / "ab", reranker=folder / "ranker")
+    texts = [hit.text for hit in index.search("late snow", 20)]
+    [answer] = bert_keras.load(folder / "ranker").predict([("late snow", texts)])
+    found = ranked.search("late snow", 3)
+    assert [h.text for h in found] == [texts[n] for n in answer.prediction[:3]]
+    scores = [answer.scores[n] for n in answer.prediction[:3]]
+    assert [h.score for h in found] == pytest.approx(scores, abs=1e-5)
+
+
+def test_commands(folder, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    words = ["--model", "vectors", "--input", "?.txt", "--output", str(tmp_path / "i")]
+    assert main.main(["index", *words]) == 0
+    capsys.readouterr()
+    ask = ["search", "--index", str(tmp_path / "i"), "horse", "--by", "words"]
+    assert main.main(ask) == 0
+    out = capsys.readouterr().out
+    assert out == (" 1  0.3961  b.txt:2  characters 0 to 11\n    horse horse\n\n")
+    assert main.main([*ask, "--json"]) == 0
+    [line] = capsys.readouterr().out.splitlines()
+    assert json.loads(line) == {
+        **{"question": "horse", "rank": 1, "text": "horse horse"},
+        **{"document": "b.txt:2", "start": 0, "end": 11},
+        "score": pytest.approx(0.3961, abs=1e-4),
+    }
+
+
+# What is written.
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_killed_and_resumed_again_and_again(folder, tmp_path, monkeypatch):
+    """Each command writes seven files, and is killed before the next one."""
+    monkeypatch.setattr(building, "_SHARD_CHARACTERS", 600)
+    names = [str(folder / "a.jsonl"), str(folder / "b.txt")]
+    building.build(folder / "vectors", names, tmp_path / "whole")
+    write, left = files.write_atomically, 0
+
+    def write_or_die(path, data):
+        nonlocal left
+        if left == 0:
+            raise KeyboardInterrupt
+        left -= 1
+        write(path, data)
+
+    monkeypatch.setattr(files, "write_atomically", write_or_die)
+    num_killed = 0
+    while True:
+        left = 7
+        try:
+            building.build(folder / "vectors", names, tmp_path / "killed")
+            break
+        except KeyboardInterrupt:
+            num_killed += 1
+            (tmp_path / "killed/.texts-0.txt.01234567.tmp").write_text("half of it")
+            with pytest.raises(InputError, match=r"not a finished output of `bert-ker"):
+                searching.SearchIndex(tmp_path / "killed")
+    assert num_killed == 2
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_files_that_are_added(folder, tmp_path, index):
+    first, both = [str(folder / "a.jsonl")], [str(folder / "b.txt")]
+    both = [*first, *both]
+    output = tmp_path / "added"
+    building.build(folder / "vectors", first, output)
+    earlier = searching.SearchIndex(output)
+    # A copy is the same file, and a killed command with other files leaves nothing.
+    shutil.copy(folder / "a.jsonl", tmp_path / "copy.jsonl")
+    (output / "vectors-0000-00000.npy").write_bytes(b"")
+    added = [str(tmp_path / "copy.jsonl"), *both]
+    building.build(folder / "vectors", added, output, add=True)
+    assert contents(output) == contents(folder / "ab")
+    building.build(folder / "vectors", both, output)
+    building.build(folder / "vectors", both[1:], output, add=True)
+    assert contents(output) == contents(folder / "ab")
+    # An index that was open stays what it was.
+    assert len(earlier) == len(index) - 2
+    assert earlier.search("horse", by="words")[0].document.endswith("a.jsonl:6")
+
+
+def test_a_full_disk(folder, tmp_path):
+    """A limit on the size of files fails writing in the same place."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300, hard))
+    names = [str(folder / "a.jsonl"), str(folder / "b.txt")]
+    try:
+        with pytest.raises(InputError, match=r"cannot be written: File too large; mak"):
+            building.build(folder / "vectors", names, tmp_path / "full")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not (tmp_path / "full/manifest.json").exists()
+    building.build(folder / "vectors", names, tmp_path / "full")
+    assert contents(tmp_path / "full") == contents(folder / "ab")
+
+
+# What is refused.
+
+
+def huge_weights(network):
+    for weight in network.trainable_weights:
+        weight.assign(np.full(weight.shape, 3e38))
+
+
+def test_what_cannot_be_indexed(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.jsonl", "b.txt"):
+        shutil.copy(folder / name, tmp_path)
+    options = {"settings": SETTINGS, "kind": "embedding"}
+    make.make_run(tmp_path / "huge", VOCABULARY, change=huge_weights, **options)
+    building.build(folder / "vectors", ["b.txt"], "done")
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "marks.txt").write_text(". ...\n\u200b\n")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/novel.txt").write_text("the road")
+    (tmp_path / "c.tsv").write_text("title\tn\nsnow\t1\n")
+    cases = [
+        ("vectors", ["c.txt"], "out", {}, "c.txt: no such file: expected files of te"),
+        ("vectors", ["empty.txt"], "out", {}, "empty.txt: holds no rows, expected at"),
+        ("vectors", ["marks.txt"], "out", {}, "out: the files have no word: nothing"),
+        ("vectors", ["c.tsv"], "out", {}, "c.tsv: no column 'text' .there: title, n"),
+        ("ranker", ["b.txt"], "out", {}, "ranker: a model for ranking, expected one f"),
+        ("huge", ["b.txt"], "out", {}, "the model's vectors are not finite, so noth"),
+        ("vectors", ["b.txt"], "mine", {}, "mine: has 'novel.txt', which is of no in"),
+        ("vectors", ["b.txt"], "gs://b/i", {}, "gs://b/i: an index needs a directory"),
+        ("vectors", ["b.txt"], "/proc/i", {}, "/proc/i: cannot be made: "),
+        ("vectors", ["b.txt"], "new", {"add": True}, "new: no manifest.json, so this"),
+        (
+            "vectors",
+            ["a.jsonl"],
+            "done",
+            {},
+            "done: an index of other files: add files",
+        ),
+        ("other", ["b.txt"], "done", {}, "done: an index of another model: choose ano"),
+        *(
+            ("vectors", ["b.txt"], "done", {"max_seq_length": n, "add": True}, message)
+            for n, message in (
+                (8, "done: an index of other pieces: choose another directory"),
+                (0, "--max_seq_length is from 3 to 10, the longest input of "),
+                (11, "--max_seq_length is from 3 to 10, the longest input of "),
+            )
+        ),
+    ]
+    for model, inputs, output, named, message in cases:
+        path = (tmp_path if model == "huge" else folder) / model
+        with pytest.raises(InputError, match=message):
+            building.build(path, inputs, output, **named)
+        assert not (tmp_path / "out/manifest.json").exists()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+    (tmp_path / "b.txt").write_text("the bridge\n")
+    message = "b.txt: has changed since it was indexed: index all files into a new"
+    for add in (False, True):
+        with pytest.raises(InputError, match=message):
+            building.build(folder / "vectors", ["b.txt"], "done", add=add)
+    with ownership.owned("done"), pytest.raises(InputError, match="done: in use by pr"):
+        building.build(folder / "vectors", ["a.jsonl"], "done", add=True)
+
+
+def test_what_cannot_be_searched(index, folder, tmp_path):
+    openings = [
+        (
+            {"model": folder / "other"},
+            "ab: an index of another model than .*other: give t",
+        ),
+        ({"model": folder / "gone"}, "gone: the model of the index .*ab is not there"),
+        ({"reranker": folder / "vectors"}, "vectors: a model for embedding, expected "),
+    ]
+    for named, message in openings:
+        with pytest.raises(InputError, match=message):
+            searching.SearchIndex(folder / "ab", **named)
+    damaged = shutil.copytree(folder / "ab", tmp_path / "damaged")
+    [name] = [p for p in damaged.iterdir() if p.name.endswith("data.npy")]
+    name.write_bytes(name.read_bytes()[:-1])
+    with pytest.raises(InputError, match="data.npy: .* bytes, manifest.json says"):
+        searching.SearchIndex(damaged)
+    for asked, message in (
+        (("  ",), "expected a question and a number of hits from 1, got '  ' and 10"),
+        (("snow", 0), "expected a question and a number of hits from 1, got 'snow' a"),
+    ):
+        with pytest.raises(InputError, match=message):
+            index.search(*asked)
+    with pytest.raises(InputError, match="by is one of words, vectors, both, got 'x'"):
+        index.search("snow", by="x")
