@@ -43,7 +43,7 @@ def check_packages(verb: str) -> None:
 
 def words_of(text: str, tokenizer: tokenization.Tokenizer) -> list[str]:
     """Returns the pieces of words that BM25 counts: all but punctuation and unknown
-    ones. Questions of SQuAD find a little more by them than by whole words."""
+    ones. Compounds, and texts without spaces, have pieces in common, if no words."""
     unk, tokens = tokenizer.vocabulary.unk_id, tokenizer.vocabulary.tokens
     words = [tokens[number] for number in tokenizer.encode(text) if number != unk]
     return [word for word in words if any(map(str.isalnum, word))]
