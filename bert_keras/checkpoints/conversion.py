@@ -103,7 +103,7 @@ def recognize(path: str | Path) -> str:
         if any(form.recognizes(path.parent) for form in FORMATS.values()):
             problem = f"a file of a checkpoint; give its directory, {path.parent}"
     else:
-        for pattern in ("*.tflite", "*.onnx", "saved_model.pb"):
+        for pattern in ("*.tflite", "*.onnx", "onnx/*.onnx", "saved_model.pb"):
             if any(path.glob(pattern)):
                 problem = (
                     f"an export for serving ({pattern}), which is not read back; give "

@@ -244,14 +244,14 @@ def search(args: argparse.Namespace) -> None:
 
 
 @options.Verb(
-    "SavedModel, LiteRT or ONNX of a trained model",
+    "SavedModel, LiteRT or ONNX of a trained model, or a page for browsers",
     {
         "--model": required(options.ANY_CHECKPOINT),
         "--output": required("directory to create, such as exported/1"),
         "--to": choice(
             choices.ExportForm,
             "saved_model: strings in, answers out; litert and onnx: ids in, numbers "
-            "out",
+            "out; transformers_js: a page that runs the model in the browser",
             default="saved_model",
         ),
         "--layers": options.layers(None),

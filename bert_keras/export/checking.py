@@ -50,12 +50,13 @@ def check_numbers(model: served.ServedModel, run: formats.Run) -> None:
     """Raises a `RuntimeError` if `run`, from ids to numbers, is not `model.compute`."""
     ids = ids_of_texts(model)
     # The endings of an example have one length, that of the longest.
-    lengths = ids["input_mask"].sum(axis=-1)
+    inputs = [spec.name for spec in model.id_specs[: len(served.INPUT_NAMES)]]
+    lengths = ids[inputs[1]].sum(axis=-1)
     lengths = lengths.reshape(len(lengths), -1).max(axis=1)
     batches = [ids]
     # The shortest texts once more, alone and without padding.
     for row in np.argsort(lengths, kind="stable")[:3]:
-        ends = dict.fromkeys(ids, 1) | dict.fromkeys(served.INPUT_NAMES, lengths[row])
+        ends = dict.fromkeys(ids, 1) | dict.fromkeys(inputs, lengths[row])
         batches.append({k: v[row : row + 1, ..., : ends[k]] for k, v in ids.items()})
     for batch in batches:
         expected = model.compute({k: tf.constant(v) for k, v in batch.items()})

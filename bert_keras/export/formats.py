@@ -92,8 +92,8 @@ def write_onnx(model: served.ServedModel, path: Path) -> None:
     for value in (*(inputs[name] for name in specs), *proto.graph.output):
         axes = ["batch_size"]
         if value.name in specs:
-            is_text = value.name in served.INPUT_NAMES
-            axes.append("sequence_length" if is_text else "num_positions")
+            is_place = value.name.endswith("_positions")
+            axes.append("num_positions" if is_place else "sequence_length")
             if specs[value.name].shape.rank == 3:
                 axes.insert(1, "num_endings")
         dims = value.type.tensor_type.shape.dim

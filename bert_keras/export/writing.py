@@ -15,6 +15,7 @@ from bert_keras.core import files, requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, finetuning, tasks
 from bert_keras.export import checking, formats
+from bert_keras.export.browser import transformers_js
 from bert_keras.export.quantized import accuracy_check, quantizing
 from bert_keras.export.servers import warm_up
 from bert_keras.kinds import registry, served
@@ -54,6 +55,8 @@ def export_model(
     "no answer", and how contexts are cut and answers chosen. All take any batch size
     and length.
 
+    `transformers_js` is a directory for browsers, see `browser.transformers_js`.
+
     The directory appears when its content has been loaded again and has answered some
     texts as the model itself does; else a `RuntimeError` is raised. Returns the check
     of a quantised export, see `accuracy_check`, which is also in `quantization.json`.
@@ -84,9 +87,11 @@ def export_model(
         max_drop=max_drop,
         reduce_range=reduce_range,
     )
-    if to in formats.ID_FORMATS:
-        for name in formats.ID_FORMATS[to].needs:
-            requirements.check_installed(name, to, f"--to {to} needs the package")
+    # The page's network is an ONNX file.
+    extra = "onnx" if to == "transformers_js" else to
+    if extra in formats.ID_FORMATS:
+        for name in formats.ID_FORMATS[extra].needs:
+            requirements.check_installed(name, extra, f"--to {to} needs the package")
     model_dir, output_dir = files.path(model_dir), files.path(output_dir).absolute()
     if serving is not None:
         warm_up.check(to=to, output_dir=output_dir)
@@ -130,6 +135,8 @@ def export_model(
         if serving is not None:
             warm_up.write(model, temporary)
     logger.info("%s in %s", to, output_dir)
+    if to == "transformers_js":
+        logger.info("to see its page, run `npm run library` there, once, and serve it")
     return check
 
 
@@ -171,6 +178,8 @@ def load(
     """
     checkpoint = conversion.read_with_tokenizer(path)
     task, kind = checkpoint.task, registry.find(checkpoint.task.kind)
+    if to == "transformers_js":
+        transformers_js.check(task, embedding, layers)
     gives_words = task.kind == "pretraining" and embedding is None
     if top_k is not None and not (gives_words and to == "saved_model"):
         raise InputError(
@@ -266,6 +275,10 @@ def _write_and_check(model: served.ServedModel, directory: Path, to: str) -> Non
         _write_labels(model, directory / "assets.extra")
         with on_cpu:
             checking.check_saved_model(model, directory)
+        return
+    if to == "transformers_js":
+        with on_cpu:
+            transformers_js.write(model, directory)
         return
     form = formats.ID_FORMATS[to]
     form.write(model, directory / form.file_name)

@@ -95,12 +95,17 @@ print(model.get_signature_runner()(**inputs))
 ```"""
 )
 
+_TRANSFORMERS_JS = """\
+For browsers: `index.html` is a page to try the model, and `answers.js` gives its \
+answers to other pages."""
+
 USES = {
     "hugging_face": ("transformers", None),
     "sentence_transformers": ("sentence-transformers", _SENTENCE_TRANSFORMERS),
     "saved_model": ("tensorflow", _SAVED_MODEL),
     "onnx": ("onnx", _ONNX),
     "litert": ("tflite", _LITERT),
+    "transformers_js": ("transformers.js", _TRANSFORMERS_JS),
 }
 """The library that loads the files beside a card, by their form, and how; `None`: by
 the task."""

@@ -322,7 +322,7 @@ def _resolve(
 def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     """Writes a directory for `from_pretrained`. A `BertModel` always has a pooler,
     because transformers initializes one if it is missing."""
-    values = _config_of(checkpoint)
+    values = config_of(checkpoint)
     [architecture] = values["architectures"]
     # Prefixes of weights that a class lacks although its kind of task has them.
     no_place = {
@@ -355,7 +355,7 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     return weights.left_out(checkpoint, rows, f"a {architecture} has no such weight")
 
 
-def _config_of(checkpoint: weights.Checkpoint) -> dict[str, Any]:
+def config_of(checkpoint: weights.Checkpoint) -> dict[str, Any]:
     """Returns the configuration of a checkpoint, with the class that has a place for
     most of its weights."""
     names = registry.find(checkpoint.task.kind).names

@@ -12,7 +12,7 @@ CheckpointFormat = Literal[
     "native",
 ]
 """Formats that `convert` reads and writes."""
-ExportForm = Literal["saved_model", "litert", "onnx"]
+ExportForm = Literal["saved_model", "litert", "onnx", "transformers_js"]
 """Forms that `export` writes."""
 ModelServer = Literal["tf"]
 """Servers that `export` writes files for."""

@@ -14,6 +14,7 @@ PRECISIONS: Mapping[str, tuple[choices.Quantization, ...]] = {
     "onnx": ("int8",),
     "litert": ("int8",),
     "saved_model": ("bfloat16", "float16"),
+    "transformers_js": (),  # int8 beside float32 anyway
 }
 """What each format can be quantised to. A SavedModel's weights have half the bytes, and
 products are computed in their precision; normalisation is in float32."""

@@ -38,7 +38,7 @@ class Embeddings(TextVectors):
 
     def __init__(self, trained: served.Trained, *, kind: str, layers: Sequence[int]):
         super().__init__(trained)
-        self._kind = kind
+        self.kind = kind
         num_layers = trained.bert_config.num_hidden_layers
         self._layers = resolve_layers(layers, num_layers, path=trained.path)
         if kind == "tokens":
@@ -47,19 +47,19 @@ class Embeddings(TextVectors):
 
     def compute(self, ids):
         encoded = self.network(ids, return_all_layers=True)
-        if self._kind == "pooled":
+        if self.kind == "pooled":
             return {"embedding": encoded["pooled_output"]}
         outputs = [encoded["encoder_outputs"][layer] for layer in self._layers]
         vectors = tf.concat(outputs, axis=-1)
-        if self._kind == "tokens":
+        if self.kind == "tokens":
             return {"token_embeddings": vectors}
         pooled = embedder.pool(
-            vectors, ids["input_mask"], pooling=self._kind, normalize=False
+            vectors, ids["input_mask"], pooling=self.kind, normalize=False
         )
         return {"embedding": pooled}
 
     def present(self, ids, numbers):
-        if self._kind != "tokens":
+        if self.kind != "tokens":
             return super().present(ids, numbers)
         tokens = tf.gather(self._tokens, ids["input_ids"])
         return {**numbers, "tokens": tf.where(ids["input_mask"] > 0, tokens, "")}

@@ -1,0 +1,148 @@
+"""The directory that transformers.js reads in a browser, with a page to try the model.
+
+`answers.js` beside the page gives the run's own answers, where the library's pipelines
+know less of it; `config.json` tells it under `bert_keras` what it needs besides.
+"""
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from bert_keras.checkpoints import weights
+from bert_keras.checkpoints.formats import hugging_face, hugging_face_tokenizer
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import tasks
+from bert_keras.export import checking, formats
+from bert_keras.export.browser import tokenizer_json
+from bert_keras.kinds import registry, served
+from bert_keras.kinds.vectors import served_embeddings
+
+_PIPELINES = ("text-classification", "token-classification", "fill-mask")
+_PIPELINES += ("question-answering", "sentence-similarity", "text-ranking")
+
+_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+"""Their names for `served.INPUT_NAMES`."""
+
+_PAGE = ("index.html", "answers.js", "package.json")
+
+
+def check(task: tasks.Task, embedding: str | None, layers: Sequence[int]) -> None:
+    """Refuses what the library's pipelines and the page cannot ask for."""
+    pipeline, reason = registry.find(task.kind).names.pipeline, None
+    if embedding in ("pooled", "tokens") or [*layers] != [-1]:
+        reason = "vectors are the cls or the mean of the last layer"
+    elif embedding is None and pipeline not in _PIPELINES:
+        reason = f"transformers.js has no pipeline for {task.kind}"
+    elif embedding is None and task.feature_layers:
+        reason = "the head reads `feature_layers`, which transformers.js does not have"
+    if reason:
+        raise InputError(f"--to transformers_js: {reason}; take onnx or saved_model")
+
+
+class _NamedModel(served.ServedModel):
+    """A model with inputs and outputs of the names and types that the library has."""
+
+    id_specs = tuple(tf.TensorSpec([None, None], tf.int64, name) for name in _INPUTS)
+
+    def __init__(self, model: served.ServedModel):
+        super().__init__(model.trained)
+        self._model = model
+
+    def encode(self, *texts):
+        ids, names = (
+            super().encode(*texts),
+            zip(_INPUTS, served.INPUT_NAMES, strict=True),
+        )
+        # Scores of all words at all places take memory.
+        longest = 64 if "masked_lm_logits" in self._model.outputs else None
+        return {name: tf.cast(ids[k][:, :longest], tf.int64) for name, k in names}
+
+    def compute(self, ids):
+        values = (tf.cast(ids[name], tf.int32) for name in _INPUTS)
+        ids = dict(zip(served.INPUT_NAMES, values, strict=True))
+        if self._model.outputs == ("embedding",):
+            network = self.trained.network
+            encoded = getattr(network, "encoder", network)(ids, training=False)
+            return {"last_hidden_state": encoded["sequence_output"]}
+        # A score for each word at each place.
+        places = tf.cumsum(tf.ones_like(ids["input_ids"]), axis=1, exclusive=True)
+        numbers = self._model.compute({**ids, "masked_lm_positions": places})
+        return {name.removeprefix("masked_lm_"): v for name, v in numbers.items()}
+
+
+def write_small(path: Path, small: Path) -> None:
+    """Writes an ONNX file with its matrices in 8 bits and computes in float32.
+
+    Each row of embeddings has a scale, and each column of a kernel. The runtime's own
+    quantiser also rounds what goes into a product, which changes more answers.
+    """
+    import onnx
+
+    model, nodes = onnx.load(path), []
+    for tensor in [*model.graph.initializer]:
+        values, name = onnx.numpy_helper.to_array(tensor), tensor.name
+        if values.ndim != 2 or values.size < 1024 or values.dtype != np.float32:
+            continue
+        axis = int(name.endswith("embeddings"))
+        scale = np.maximum(np.abs(values).max(axis, keepdims=True) / 127, 1e-30)
+        parts = {"int8": np.round(values / scale).astype(np.int8), "scale": scale}
+        for part, array in parts.items():
+            part = onnx.numpy_helper.from_array(array, f"{name}/{part}")
+            model.graph.initializer.append(part)
+        model.graph.initializer.remove(tensor)
+        node, whole = onnx.helper.make_node, f"{name}/float32"
+        nodes.append(node("Cast", [f"{name}/int8"], [whole], to=onnx.TensorProto.FLOAT))
+        nodes.append(node("Mul", [whole, f"{name}/scale"], [name]))
+    for node in reversed(nodes):
+        model.graph.node.insert(0, node)
+    onnx.save(model, small)
+
+
+def write(model: served.ServedModel, directory: Path) -> None:
+    """Writes the directory, with the network in float32 and in 8 bits."""
+    trained, task, length = model.trained, model.trained.task, model.max_seq_length
+    if isinstance(model, served_embeddings.Embeddings):
+        task = tasks.Task(kind="encoder", pooling=model.kind)
+    # 1. The network, whose file gives the same numbers, or with 8 bits can be run.
+    exact, small = (directory / "onnx" / f"model{x}.onnx" for x in ("", "_quantized"))
+    exact.parent.mkdir()
+    named = _NamedModel(model)
+    formats.write_onnx(named, exact)
+    checking.check_numbers(named, formats.load_onnx(exact))
+    write_small(exact, small)
+    formats.load_onnx(small)(checking.ids_of_texts(named))
+    # 2. Its task and its tokenizer.
+    checkpoint = weights.Checkpoint(
+        bert_config=trained.bert_config,
+        task=task,
+        arrays={},
+        vocabulary=model.vocabulary,
+        do_lower_case=model.tokenizer.do_lower_case,
+        max_seq_length=length,
+    )
+    facts = {
+        **task.model_dump(include={"kind", "has_text_pair", "pooling", "normalize"}),
+        "name": trained.path.absolute().name,
+        "max_seq_length": length,
+        "do_lower_case": model.tokenizer.do_lower_case,
+        "long_texts": model.long_texts,
+        "window_stride": model.stride,
+        "characters": tokenizer_json.character_classes(),
+        **model.decisions,
+    }
+    config = hugging_face.config_of(checkpoint) | {"bert_keras": facts}
+    files.write_json(directory / "config.json", config)
+    hugging_face_tokenizer.write(checkpoint, directory)
+    path = directory / "tokenizer_config.json"
+    # Other classes of theirs have no `token_type_ids`.
+    values = files.read_json(path) | {"tokenizer_class": "BertTokenizer"}
+    files.write_json(path, values)
+    described = tokenizer_json.describe(model.tokenizer)
+    files.write_json(directory / "tokenizer.json", described)
+    # 3. The page.
+    for name in _PAGE:
+        shutil.copyfile(Path(__file__).with_name(name), directory / name)
