@@ -6,13 +6,17 @@ Exports a run on texts with `--serving tf`; starts `serving_server.py` of the te
 which speaks TensorFlow Serving's protocol in a process that has nothing of this
 project; and sends each text of the dev file in a request of its own, by gRPC and by
 REST, from 64 clients at once, with the batching parameters of docs/serving.md and
-without.
+without. The same for `bert-keras serve`, by REST.
+
+With `--requests 10000`, `bert-keras serve` alone answers so many, and its memory after
+a fifth of them stands beside its memory after all.
 Needs tensorflow-serving-api. Clients and server share the machine.
 """
 
 import argparse
 import concurrent.futures
 import contextlib
+import functools
 import http.client
 import json
 import re
@@ -66,6 +70,19 @@ def serving(version: Path) -> Iterator[dict[str, Any]]:
         if not line:
             raise RuntimeError("the server did not start; its errors are above")
         yield json.loads(line)
+
+
+@contextlib.contextmanager
+def trying(run: Path) -> Iterator[dict[str, Any]]:
+    """Starts `bert-keras serve`; yields its port and its process."""
+    command = [sys.executable, "-m", "bert_keras", "serve"]
+    command += ["--model", str(run), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()  # pyright: ignore
+        try:
+            yield {"rest": int(re.findall(r":(\d+)/", line)[0]), "pid": process.pid}
+        finally:
+            process.terminate()
 
 
 @contextlib.contextmanager
@@ -170,6 +187,15 @@ def differences(found: Load, records: Sequence[Any]) -> tuple[int, float]:
     return labels, float(np.abs(served - wanted).max())
 
 
+def measured(connect: Any, columns: Any, records: Any, clients: int) -> list:
+    """Asks each text; returns cells of a table."""
+    got = load(connect, columns, clients=clients)
+    num = len(got.answers)
+    labels, change = differences(got, records[:num])
+    times = [f"{ms:.0f}" for ms in np.percentile(got.seconds, (50, 99)) * 1e3]
+    return [clients, num, labels, f"{change:.1e}", *times, f"{num / got.wall:.0f}"]
+
+
 def rows(version: Path, columns: Any, records: Any, clients: int) -> Iterator[list]:
     batching = "yes" if (version / "batching_params.pbtxt").exists() else "no"
     with serving(version) as found:
@@ -179,20 +205,34 @@ def rows(version: Path, columns: Any, records: Any, clients: int) -> Iterator[li
         ):
             for count in (1, clients):
                 share = {k: v if count > 1 else v[:100] for k, v in columns.items()}
-                got = load(connect, share, clients=count)
-                num = len(got.answers)
-                labels, change = differences(got, records[:num])
-                times = [
-                    f"{ms:.0f}" for ms in np.percentile(got.seconds, (50, 99)) * 1e3
-                ]
-                cells = [f"{change:.1e}", *times, f"{num / got.wall:.0f}"]
-                yield [name, batching, count, num, labels, *cells]
+                yield [name, batching, *measured(connect, share, records, count)]
+
+
+def rows_of_serve(
+    run: Path, columns: Any, records: Any, requests: Sequence[tuple[int, int]]
+) -> Iterator[list]:
+    """Asks `bert-keras serve`, for each number of clients and of requests in turn."""
+    import psutil
+
+    with trying(run) as found:
+        for clients, count in requests:
+            numbers = [number % len(records) for number in range(count)]
+            share = {name: [v[n] for n in numbers] for name, v in columns.items()}
+            connect = functools.partial(over_rest, found, run.resolve().name)
+            cells = measured(connect, share, [records[n] for n in numbers], clients)
+            memory = psutil.Process(found["pid"]).memory_info().rss / 1e6
+            yield ["`serve`", "yes", *cells, f"{memory:.0f}"]
 
 
 def all_rows(args: argparse.Namespace) -> Iterator[list]:
     from bert_keras import export
 
     columns, records = predicted(args.run, args.dev)
+    if args.requests:
+        first = args.requests // 5
+        requests = [(args.clients, first), (args.clients, args.requests - first)]
+        yield from rows_of_serve(args.run, columns, records, requests)
+        return
     with tempfile.TemporaryDirectory() as folder:
         version = Path(folder) / "mine" / "1"
         export.export_model(args.run, version, serving="tf")
@@ -200,6 +240,8 @@ def all_rows(args: argparse.Namespace) -> Iterator[list]:
         batch_requests(version)
         yield from rows(version, columns, records, args.clients)
         yield from rows(alone, columns, records, args.clients)
+    requests = [(1, 100), (args.clients, len(records))]
+    yield from rows_of_serve(args.run, columns, records, requests)
 
 
 def main() -> None:
@@ -207,9 +249,11 @@ def main() -> None:
     parser.add_argument("--run", type=Path, required=True)
     parser.add_argument("--dev", type=Path, required=True)
     parser.add_argument("--clients", type=int, default=64)
+    parser.add_argument("--requests", type=int)
     print(measuring.machine("tensorflow"))
     header = ["", "batching", "clients", "requests", "other labels"]
     header += ["largest change of a probability", "p50, ms", "p99, ms", "requests/s"]
+    header += ["memory, MB"]
     measuring.print_table(header, all_rows(parser.parse_args()))
 
 

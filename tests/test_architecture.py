@@ -30,6 +30,7 @@ FLOORS = {
     "training": "core pages data model labelled kinds checkpoints inference report "
     "scoring",
     "export": "core data model labelled kinds checkpoints inference report",
+    "serve": "core kinds export",
     "lab": "core pages data model labelled kinds checkpoints inference training",
     "tpu": "core data model kinds report training",
     "pipelines": "core data",
@@ -207,7 +208,8 @@ def test_branches_on_the_kind_are_few():
 
 
 LINES = {
-    "commands": 1725,
+    "commands": 1760,
+    "serve": 315,
     "lab": 2940,
     "export": 1355,
     "training": 5565,
@@ -216,7 +218,7 @@ LINES = {
     "scoring": 655,
     "inference": 1075,
     "checkpoints": 4375,
-    "kinds": 7745,
+    "kinds": 7760,
     "graphs": 610,
     "labelled": 1660,
     "model": 2575,

@@ -69,8 +69,8 @@ VERBS: Mapping[str, tuple[parser.Verb, ...]] = {
     "Pre-training": (training.pretrain, models.fill_mask, models.score),
     "Your own labels": (training.finetune, models.evaluate, models.negatives),
     "Answers and serving": (
-        *(models.predict, models.index, models.search, training.features),
-        *(models.export, models.convert),
+        *(models.predict, models.serve, models.index, models.search),
+        *(training.features, models.export, models.convert),
     ),
     "Comparing": (training.report, training.sweep, training.compare, training.distill),
     "Machines and settings": (

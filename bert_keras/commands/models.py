@@ -3,11 +3,12 @@
 import argparse
 import dataclasses
 import os
+import socket
 import sys
 
 from bert_keras.commands import parser as options
 from bert_keras.commands.parser import choice, flag, required, value
-from bert_keras.core import files
+from bert_keras.core import files, requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, tasks
 
@@ -127,6 +128,39 @@ def predict(args: argparse.Namespace) -> None:
         finetuned.submit_glue(args.model, args.data, args.output)
     else:
         finetuned.predict(args.model[0], args.input, args.output)
+
+
+@options.Verb(
+    "a page to try a model on, and TensorFlow Serving's REST",
+    {
+        "--model": required(options.ANY_CHECKPOINT),
+        "--port": value("port to listen on; 0 is a free one", default=8000),
+        "--host": value(
+            "address to listen on; 0.0.0.0 is open to all who reach this machine",
+            default="127.0.0.1",
+        ),
+    },
+    needs=options.TENSORFLOW,
+)
+def serve(args: argparse.Namespace) -> None:
+    for name in ("fastapi", "uvicorn"):
+        requirements.check_installed(name, "serve", "`serve` needs the package")
+    options.check_paths(models=[args.model])
+    if not 0 <= args.port < 1 << 16:
+        raise InputError(f"--port is a number from 0 to 65535, got {args.port}")
+    address = (args.host, args.port)
+    family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
+    try:
+        listener = socket.create_server(address, family=family, backlog=1024)
+    except OSError as error:
+        raise InputError(
+            f"--host {args.host} --port {args.port}: {error.strerror}; --port 0 takes "
+            "a free port"
+        ) from None
+    with listener:
+        from bert_keras.serve import app
+
+        app.run(args.model, listener)
 
 
 @options.Verb(

@@ -28,6 +28,9 @@ class Signature(NamedTuple):
     function: Callable[..., dict[str, tf.Tensor]]
     """From inputs, in their order, to outputs by name."""
     inputs: tuple[tf.TensorSpec, ...]
+    is_by_row: bool = True
+    """Whether a row's answer depends on this row alone, so that a server may compute
+    the rows of several requests together."""
 
     def answer(self, *values: tf.Tensor) -> dict[str, tf.Tensor]:
         """Calls the function; shapes that do not fit raise an error in words."""
@@ -71,6 +74,9 @@ class ServedModel(tf.Module):
     record_fields: Mapping[str, str] = {"probabilities": "probabilities"}
     """From outputs for strings to the fields of Python's records that equal them."""
     labels: tuple[str, ...] | None = None
+    column_count: str | None = None
+    """Output for strings that counts the columns of a row's answer. Further columns are
+    padding; `None`: answers have none."""
     windows_at_once = 32
     """Windows read together: memory depends on this, not on the length of texts."""
 

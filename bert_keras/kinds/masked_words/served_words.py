@@ -23,6 +23,7 @@ class MaskedWords(served.DirectAnswers):
     """
 
     outputs = ("masked_lm_logits",)
+    column_count = "num_masks"
     id_specs = (
         *served.ID_SPECS,
         tf.TensorSpec([None, None], tf.int32, "masked_lm_positions"),

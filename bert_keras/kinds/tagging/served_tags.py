@@ -65,6 +65,8 @@ class Tags(served.ServedModel):
     `ner_windows.tokenize`.
     """
 
+    column_count = "num_entities"
+
     def __init__(self, trained: served.Trained):
         if trained.task.labels is None:
             raise InputError(
@@ -90,7 +92,9 @@ class Tags(served.ServedModel):
         }
         if self.has_documents:
             inputs = (padded_words, document)
-            signatures[DOCUMENTS] = served.Signature(self.tag_words, inputs)
+            signatures[DOCUMENTS] = served.Signature(
+                self.tag_words, inputs, is_by_row=False
+            )
         return signatures
 
     def tag_words(
