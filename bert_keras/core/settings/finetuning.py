@@ -160,11 +160,11 @@ class FinetuningConfig(StrictModel):
     lora_rank: int | None = pydantic.Field(default=None, gt=0)
     """Rank of changes of `lora_targets` (LoRA; Hu et al., 2021), which are learnt with
     the head while the rest of the encoder stays as it is. The run keeps these alone,
-    and the path of its base. It needs a larger `learning_rate`, such as 5e-4. null: all
-    weights are learnt."""
-    lora_targets: tuple[tasks.LoraTarget, ...] = ("query", "value")
-    """Matrices of each layer that are changed: query, key, value,
-    attention.output.dense, intermediate.dense, output.dense."""
+    and the path of its base. It needs a larger `learning_rate`, such as 5e-4, and for
+    small models 3e-3. null: all weights are learnt."""
+    lora_targets: tuple[tasks.LoraTarget, ...] = get_args(tasks.LoraTarget)
+    """Matrices of each layer that are changed: all of query, key, value,
+    attention.output.dense, intermediate.dense and output.dense, or some."""
     lora_alpha: float | None = pydantic.Field(default=None, gt=0)
     """The changes are multiplied by `lora_alpha / lora_rank`. null: `lora_rank`, so by
     1, as in Keras, and in peft with its usual 8 for both."""

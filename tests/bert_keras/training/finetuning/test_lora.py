@@ -19,7 +19,13 @@ from tests.bert_keras.training.finetuning import test_finetune
 from tests.bert_keras.training.finetuning.test_finetune import opinions, write_tsv
 
 SETTINGS = test_finetune.SETTINGS.model_copy(
-    update={"lora_rank": 2, "lora_alpha": 6.0, "num_train_epochs": 1.0, "task": "text"}
+    update={
+        "lora_rank": 2,
+        "lora_alpha": 6.0,
+        "lora_targets": ("query", "value"),
+        "num_train_epochs": 1.0,
+        "task": "text",
+    }
 )
 
 
