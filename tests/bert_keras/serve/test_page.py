@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from tests.bert_keras.serve import chromium
+from tests import browser as browsers
 from tests.bert_keras.serve.conftest import serving
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ BIG = "return document.querySelector('.big').innerText"
 
 @pytest.fixture(scope="module")
 def browser():
-    with chromium.start() as started:
+    with browsers.started() as started:
         yield started
 
 
@@ -114,7 +114,7 @@ def test_someone_types_and_reads_the_answer(name, browser, client_of):
         asked.append({"text": row["other"]})
     body = {"instances": asked}
     answers = client.post(f"/v1/models/{name}:predict", json=body).json()["predictions"]
-    browser.look(width=400, scheme="dark")
+    browser.look(width=400, is_dark=True)
     with serving(client.app) as port:
         browser.open(f"http://127.0.0.1:{port}/")
         browser.wait("return document.querySelector('textarea')")

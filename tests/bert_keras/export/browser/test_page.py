@@ -5,7 +5,6 @@ import functools
 import http.server
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,14 +37,6 @@ def served(directory: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def wait_for(page: browser.Page, condition: str) -> None:
-    end = time.monotonic() + 60
-    while not page.run(f"return {condition}"):
-        text = page.run("return document.body.innerText")
-        assert time.monotonic() < end, (condition, text, page.messages())
-        time.sleep(0.1)
-
-
 STATE = "document.getElementById('state').textContent"
 ANSWER = "document.getElementById('answer').innerText"
 # What is typed into the last text, and what the page then shows somewhere. \ue007 is
@@ -75,14 +66,14 @@ def test_a_typed_text_is_answered(name, exported, node_modules, tmp_path):
     is_wide = name == "classes"
     size = {"width": 1200 if is_wide else 400, "is_dark": not is_wide}
     with served(directory) as url, browser.opened(url, **size) as page:
-        wait_for(page, f"{STATE}.startsWith('Answer')")
+        page.wait(f"return {STATE}.startsWith('Answer')")
         assert page.run("return document.title") == "run"
         before = page.run(f"return {ANSWER}")
         last = "document.querySelector('textarea:last-of-type')"
         page.run(f"{last}.focus(); {last}.select()")
         page.press(*typed)
-        wait_for(page, f"{ANSWER} != {before!r}")
-        wait_for(page, f"{ANSWER}.includes({expected!r})")
+        page.wait(f"return {ANSWER} != {before!r}")
+        page.wait(f"return {ANSWER}.includes({expected!r})")
         (tmp_path / f"{name}.png").write_bytes(page.picture())
         width = page.run("return document.documentElement.scrollWidth")
         assert width <= size["width"]
@@ -97,6 +88,6 @@ def test_a_page_that_cannot_work_says_what_to_do(exported):
     """Without the library, and from a disk."""
     directory = exported("classes")[1]
     with served(directory) as url, browser.opened(url) as page:
-        wait_for(page, f"{STATE}.includes('npm run library')")
+        page.wait(f"return {STATE}.includes('npm run library')")
     with browser.opened((directory / "index.html").as_uri()) as page:
-        wait_for(page, f"{STATE}.includes('python -m http.server')")
+        page.wait(f"return {STATE}.includes('python -m http.server')")
