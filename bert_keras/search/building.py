@@ -11,6 +11,7 @@ import hashlib
 import io
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -36,9 +37,20 @@ _SHARD_CHARACTERS = 8 << 20
 """Of a shard; a text counts as 256 or more, so a shard has up to 32,768 texts."""
 
 
-def check_packages(verb: str) -> None:
-    for name in ("bm25s", "numkong"):
-        requirements.check_installed(name, "search", f"`{verb}` needs the package")
+def import_bm25s(verb: str) -> Any:
+    """Imports bm25s, and checks that all of the extra `search` is there."""
+    # Where JAX is installed, bm25s would start it, threads and all, to sort numbers.
+    modules: dict[str, Any] = sys.modules
+    jax, modules["jax"] = modules.get("jax"), None
+    try:
+        for name in ("bm25s", "numkong"):
+            requirements.check_installed(name, "search", f"`{verb}` needs the package")
+    finally:
+        del modules["jax"]
+        if jax is not None:
+            modules["jax"] = jax
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return modules["bm25s"]
 
 
 def words_of(text: str, tokenizer: tokenization.Tokenizer) -> list[str]:
@@ -76,7 +88,7 @@ def build(
         max_seq_length: tokens of a piece at most, with two special ones; `None`: those
             of an input of the model. Longer texts have pieces that overlap by half.
     """
-    check_packages("index")
+    bm25s = import_bm25s("index")
     files.check_is_local(output, "an index")
     # 1. The files, all read before the work begins: if one is unsound, nothing is made.
     sources = _read_sources(input_paths)
@@ -119,7 +131,7 @@ def build(
                     owner.check()
                     shards += writer.write(f"{source['key']}-{number:05}", block)
         # 4. The words of all pieces, which give each other weights.
-        shards += _write_words(files.path(output), shards, model.tokenizer)
+        shards += _write_words(bm25s, files.path(output), shards, model.tokenizer)
         made = manifest.Manifest(kind="index", shards=tuple(shards), config=config)
         manifest.finish_output_directory(output, made)
         # Earlier words, and shards of commands that were killed and not repeated.
@@ -265,12 +277,12 @@ class _ShardWriter:
 
 
 def _write_words(
-    output: Path, shards: list[manifest.Shard], tokenizer: tokenization.Tokenizer
+    bm25s: Any,
+    output: Path,
+    shards: list[manifest.Shard],
+    tokenizer: tokenization.Tokenizer,
 ) -> list[manifest.Shard]:
     """Writes the BM25 index of the pieces of all shards, in their order."""
-    import bm25s
-
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
     # Numbers by first appearance: bm25s would number a set of words, whose order is
     # another one in each process.
     numbers: dict[str, int] = {}

@@ -56,9 +56,7 @@ class SearchIndex:
         model: str | Path | None = None,
         reranker: str | Path | None = None,
     ):
-        building.check_packages("search")
-        import bm25s
-
+        bm25s = building.import_bm25s("search")
         # 1. The index and its models.
         self._directory = files.path(directory)
         made = manifest.read_manifest(directory, kind="index")

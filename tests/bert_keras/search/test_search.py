@@ -4,7 +4,6 @@ import json
 import resource
 import shutil
 
-import bm25s
 import numpy as np
 import pytest
 
@@ -16,7 +15,7 @@ from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.labelled import similarity
 from bert_keras.search import building, searching
-from tests import make
+from tests import conftest, make
 
 WORDS = "the road was covered with snow horse bridge letter post came late".split()
 VOCABULARY = tokenization.Vocabulary(
@@ -132,7 +131,7 @@ def test_a_search_is_that_of_each_piece(index, folder):
     vectors = np.concatenate(index._vectors).astype(np.float64)
     cosines = vectors @ asked.astype(np.float64)
     words = [building.words_of(hit.text, model.tokenizer) for hit in hits]
-    reference = bm25s.BM25()
+    reference = building.import_bm25s("search").BM25()
     reference.index(words, show_progress=False)
     counts = reference.get_scores(["horse", "snow"])
     by_cosine = np.argsort(-cosines, kind="stable")
@@ -343,3 +342,11 @@ def test_what_cannot_be_searched(index, folder, tmp_path):
             index.search(*asked)
     with pytest.raises(InputError, match="by is one of words, vectors, both, got 'x'"):
         index.search("snow", by="x")
+
+
+def test_jax_is_left_alone_but_can_be_used():
+    pytest.importorskip("jax")
+    script = "from bert_keras.search import building as b; "
+    script += "b.import_bm25s('search'); import jax; from bm25s import selection; "
+    script += "print(selection.JAX_IS_AVAILABLE)"
+    assert conftest.run_python("-c", script).stdout == "False\n"
