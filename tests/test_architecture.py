@@ -217,7 +217,7 @@ LINES = {
     "search": 535,
     "scoring": 655,
     "inference": 1075,
-    "checkpoints": 4375,
+    "checkpoints": 4380,
     "kinds": 7760,
     "graphs": 610,
     "labelled": 1660,

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -74,14 +74,18 @@ def tuning_arrays(
     return encoder_arrays(checkpoint)
 
 
-def digest(checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray]) -> str:
-    """Hashes everything in a checkpoint that affects a training, in hex digits. The
-    digest covers content, not files, so it is equal for every format of a model."""
+def digest(
+    checkpoint: weights.Checkpoint, arrays: Mapping[str, np.ndarray], **more: Any
+) -> str:
+    """Hashes everything in a checkpoint that affects a training, in hex digits, and
+    `more`, values of JSON. The digest covers content, not files, so it is equal for
+    every format of a model."""
     vocabulary = checkpoint.vocabulary
     facts = {
         "bert_config": checkpoint.bert_config.model_dump(),
         "vocab_sha256": None if vocabulary is None else vocabulary.sha256,
         "do_lower_case": checkpoint.do_lower_case,
+        **more,
     }
     summary = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     # Formats list weights in different orders, and machines order bytes differently.

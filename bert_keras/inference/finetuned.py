@@ -1,8 +1,6 @@
 """A tuned model that answers: files, official test sets, texts in Python."""
 
 import contextlib
-import hashlib
-import json
 import logging
 import sys
 import tempfile
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any, Self
 
 import keras
-import numpy as np
 
 from bert_keras.checkpoints import (
     conversion,
@@ -107,18 +104,20 @@ class FinetunedModel:
         return model
 
     def digest(self) -> str:
-        """Hashes the task, the vocabulary and the weights, in hex digits."""
-        facts = [self.task.model_dump(), self.tokenizer.vocabulary.sha256]
-        facts.append(self.tokenizer.do_lower_case)
-        summary = hashlib.sha256(json.dumps(facts, default=list).encode())
+        """Hashes all that its answers depend on, in hex digits."""
+        # A new network has random weights where nothing is read.
         unused = registry.find(self.task.kind).unused
-        for name, array in sorted(weights.from_network(self.network).items()):
-            # A new network has random weights where nothing is read.
-            if not name.startswith(unused):
-                summary.update(f"{name} {array.shape}\n".encode())
-                array = np.ascontiguousarray(array, "<f4")
-                summary.update(array.reshape(-1).view(np.uint8))
-        return summary.hexdigest()
+        arrays = weights.from_network(self.network)
+        arrays = weights.part(arrays, lambda name: not name.startswith(unused))
+        checkpoint = weights.Checkpoint(
+            bert_config=self.network.config,
+            task=self.task,
+            arrays=arrays,
+            vocabulary=self.tokenizer.vocabulary,
+            do_lower_case=self.tokenizer.do_lower_case,
+        )
+        task = self.task.model_dump(mode="json")
+        return starting_point.digest(checkpoint, arrays, task=task)
 
     @classmethod
     def from_checkpoint(

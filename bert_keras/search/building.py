@@ -132,12 +132,14 @@ def build(
                     shards += writer.write(f"{source['key']}-{number:05}", block)
         # 4. The words of all pieces, which give each other weights.
         shards += _write_words(bm25s, files.path(output), shards, model.tokenizer)
+        num_pieces, num_files = shards[-1].num_records, len(config["files"])
         made = manifest.Manifest(kind="index", shards=tuple(shards), config=config)
         manifest.finish_output_directory(output, made)
         # Earlier words, and shards of commands that were killed and not repeated.
         for name in {*files.list_directory(output)} - {shard.name for shard in shards}:
             if name.startswith(_PARTS):
                 files.delete(files.join(output, name))
+    logger.info("wrote %s: %d pieces of %d files", output, num_pieces, num_files)
     return made
 
 
@@ -247,9 +249,12 @@ class _ShardWriter:
                     "the model's vectors are not finite, so nothing can be found by "
                     "them: take an earlier checkpoint, or train again at a lower rate"
                 )
-            arrays = map(_as_npy, (pieces, vectors.astype(np.float16)))
-            for name, data in zip(names, (texts, *arrays), strict=True):
-                files.write_atomically(self._output / name, data)
+            files.write_atomically(self._output / names[0], texts)
+            arrays = (pieces, vectors.astype(np.float16))
+            for name, array in zip(names[1:], arrays, strict=True):
+                # Not `np.save` to the file: its error of a full disk has no number.
+                np.save(buffer := io.BytesIO(), array)
+                files.write_atomically(self._output / name, buffer.getvalue())
         self._num_before, self._num_now = self._num_before + self._num_now, 0
         num_pieces = len(np.load(self._output / names[1]))
         return [_shard(self._output / name, num_pieces) for name in names]
@@ -307,12 +312,6 @@ def _write_words(
             data = files.read_bytes(files.join(directory, name))
             files.write_atomically(output / name, data)
     return [_shard(output / name, len(pieces)) for name in names]
-
-
-def _as_npy(array: np.ndarray) -> bytes:
-    # Not `np.save` to the file: its error of a full disk has no number.
-    np.save(buffer := io.BytesIO(), array)
-    return buffer.getvalue()
 
 
 def _shard(path: Path, num_records: int) -> manifest.Shard:

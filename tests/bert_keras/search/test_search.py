@@ -344,6 +344,17 @@ def test_what_cannot_be_searched(index, folder, tmp_path):
         index.search("snow", by="x")
 
 
+def test_the_activation_is_part_of_a_model(index, folder, tmp_path):
+    """Equal weights give other vectors with it."""
+    model = shutil.copytree(folder / "vectors", tmp_path / "model")
+    config = json.loads((model / "bert_config.json").read_text())
+    changed = config | {"hidden_act": "relu"}
+    assert changed != config
+    (model / "bert_config.json").write_text(json.dumps(changed))
+    with pytest.raises(InputError, match="an index of another model"):
+        bert_keras.SearchIndex(folder / "ab", model=model)
+
+
 def test_jax_is_left_alone_but_can_be_used():
     pytest.importorskip("jax")
     script = "from bert_keras.search import building as b; "
