@@ -50,7 +50,9 @@ class Vocabulary:
                 )
         for line, token in enumerate(self.tokens, start=1):
             if (last := self.ids[token] + 1) > line:
-                raise InputError(f"{token!r} is on line {line} and again on {last}")
+                raise InputError(
+                    f"{token!r} is on line {line} and again on line {last}"
+                )
         for token in features.SPECIAL_TOKENS:
             if token not in self.ids:
                 raise InputError(

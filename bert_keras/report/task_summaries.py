@@ -58,10 +58,8 @@ def score_sentence(kind: Labelled, run_dir: Path, results: Mapping[str, Any]) ->
         commonest, _ = collections.Counter(r["label"] for r in rows).most_common(1)[0]
         same = [row | {"prediction": commonest} for row in rows]
         sums = kind.score(same, metric, labels=labels)
-        name, floor = (
-            markdown.literal(str(commonest)),
-            sums.score(sums.rows.sum(axis=0)),
-        )
+        floor = sums.score(sums.rows.sum(axis=0))
+        name = markdown.literal(str(commonest))
         text += f". Always answering <em>{name}</em> scores {floor:.3f}"
     return f"{text}."
 

@@ -53,10 +53,8 @@ class _NamedModel(served.ServedModel):
         self._model = model
 
     def encode(self, *texts):
-        ids, names = (
-            super().encode(*texts),
-            zip(_INPUTS, served.INPUT_NAMES, strict=True),
-        )
+        ids = super().encode(*texts)
+        names = zip(_INPUTS, served.INPUT_NAMES, strict=True)
         # Scores of all words at all places take memory.
         longest = 64 if "masked_lm_logits" in self._model.outputs else None
         return {name: tf.cast(ids[k][:, :longest], tf.int64) for name, k in names}

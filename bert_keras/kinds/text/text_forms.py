@@ -97,7 +97,9 @@ class TextDataset(dataset.Dataset):
             every = {label for row in self.rows for label in row.label}
             labels = text.sorted_labels(every)
             if not labels:
-                raise InputError(f"{self.path}: no row has a label, expected some")
+                raise InputError(
+                    f"{self.path}: no row has a label, expected at least one"
+                )
             if not isinstance(self.columns.label, str):
                 for never in sorted({*self.columns.label} - {*labels}):
                     logger.warning("%s: no text has the label %r", self.path, never)

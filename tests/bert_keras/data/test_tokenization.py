@@ -204,7 +204,7 @@ def test_digest_is_that_of_the_file_whatever_its_line_ends(tmp_path):
     [
         ("", "vocab.txt: the vocabulary is empty: expected one entry a line"),
         (b"[PAD]\n\xff\n", "vocab.txt: line 2: not UTF-8"),
-        ("[PAD]\na\nb\na\n", "vocab.txt: 'a' is on line 2 and again on 4"),
+        ("[PAD]\na\nb\na\n", "vocab.txt: 'a' is on line 2 and again on line 4"),
         ("[PAD]\n[UNK]\n[SEP]\n[MASK]\n", r"vocab.txt: no entry \[CLS\]"),
         ("a\n" + "\n".join(SPECIAL), "must be the first entry .* on line 2"),
         ("\n".join(SPECIAL) + "\n\n", "line 6: expected an entry, found ''"),

@@ -95,7 +95,7 @@ def test_a_column_without_a_single_text_is_named(tmp_path, caplog):
             *("a.jsonl", '{"text": "a", "label": ["a,b"]}\n', {}),
             "'a,b' has ',' in it, which stands between labels: --set columns.label_se",
         ),
-        ("a.tsv", "text\tlabel\na\t\n", {}, "a.tsv: no row has a label, expected so"),
+        ("a.tsv", "text\tlabel\na\t\n", {}, "a.tsv: no row has a label, expected at"),
         (
             *("a.jsonl", '{"text": "a", "label": ["a"]}\n', {"multi_label": False}),
             "line 1: 'label': expected a label, got a list; --set multi_label=true",
