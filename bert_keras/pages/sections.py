@@ -118,7 +118,8 @@ def mistakes_section(
         cells = {title: column for title, column in cells.items() if any(column)}
         rows = zip(*cells.values(), strict=True)
         table = markdown.table([*cells], ([cell or "" for cell in row] for row in rows))
-        texts.append(f"{summary}; the {len(worst)} {order}:\n\n{table}")
+        shown = "first those" if worst == wrong else f"the {len(worst)}"
+        texts.append(f"{summary}; {shown} {order}:\n\n{table}")
     *_, short, long = texts
     return Section("Worst mistakes", MISTAKES, short, long_text=long)
 

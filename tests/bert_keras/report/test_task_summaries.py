@@ -163,7 +163,7 @@ def test_the_page_in_html_holds_the_pictures_and_more_mistakes(tmp_path):
     assert titles[1] == "Worst mistakes" and titles[-1] == "Model, data and settings"
     # 3. Mistakes to filter, of which the other page has the worst.
     assert "60 of 60 answers are wrong; the 20 most confident:" in page
-    assert "60 of 60 answers are wrong; the 60 most confident:" in body
+    assert "60 of 60 answers are wrong; first those most confident:" in body
     assert [f"<td>&lt;b&gt;{n}</td>" in body for n in (1, 60, 61)] == [
         True,
         True,

@@ -38,7 +38,7 @@ def test_the_parts_of_the_page():
         "them are right. Expected calibration error, in 15 bins: 50.0 %."
     )
     expected = """\
-2 of 4 answers are wrong; the 2 most confident:
+2 of 4 answers are wrong; first those most confident:
 
 | line | probability | text | right ending | answered |
 | --- | --- | --- | --- | --- |

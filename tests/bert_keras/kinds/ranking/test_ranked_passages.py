@@ -34,8 +34,8 @@ def test_the_sections_of_the_page():
 | median rank of the first right one | 2 |"""
     assert ranks.text == expected
     expected = """\
-2 of 4 first passages are wrong, though another one is right; the 2 farthest from the \
-first place:
+2 of 4 first passages are wrong, though another one is right; first those farthest \
+from the first place:
 
 | line | rank | question | first right passage | first wrong passage |
 | --- | --- | --- | --- | --- |

@@ -60,7 +60,7 @@ def test_the_parts_of_the_page_for_1_1():
         ["who", "1", "0.0", "0.0"],
     ]
     expected = """\
-2 of 3 answers are not exact; the 2 of the lowest F1, the most probable of them:
+2 of 3 answers are not exact; first those of the lowest F1, the most probable of them:
 
 | question | right | answered | F1 | probability | context |
 | --- | --- | --- | --- | --- | --- |

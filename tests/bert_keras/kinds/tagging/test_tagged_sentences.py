@@ -122,7 +122,7 @@ The first 3 with entities:
 <em>of</em> PER |"""
     assert sample.text == expected
     expected = """\
-2 of 3 sentences have mistakes; the 2 with most of them:
+2 of 3 sentences have mistakes; first those with most of them:
 
 | line | sentence | mistakes |
 | --- | --- | --- |

@@ -46,7 +46,7 @@ The commonest confusions:
         "them are right. Expected calibration error, in 15 bins: 25.0 %."
     )
     expected = """\
-1 of 4 answers are wrong; the 1 most confident:
+1 of 4 answers are wrong; first those most confident:
 
 | line | right | answered | probability | text |
 | --- | --- | --- | --- | --- |
@@ -136,7 +136,7 @@ def test_the_page_of_numbers():
 | root mean squared error | 2.466 |"""
     assert scatter.text == expected
     expected = """\
-3 answers; the 3 farthest from the right number:
+3 answers; first those farthest from the right number:
 
 | line | right | answered | error | text | second text |
 | --- | --- | --- | --- | --- | --- |
