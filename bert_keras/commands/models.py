@@ -158,7 +158,7 @@ def serve(args: argparse.Namespace) -> None:
             "a free port"
         ) from None
     with listener:
-        # Else each answer waits 40 ms: asyncio sets this for other sockets alone.
+        # Each answer would wait 40 ms: asyncio sets this for its own sockets alone.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         from bert_keras.serve import app
 

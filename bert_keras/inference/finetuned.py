@@ -39,13 +39,13 @@ def build_network(
     precision: architecture.Precision | None,
     base: keras.Model | None = None,
 ) -> keras.Model:
-    """Builds the network of a checkpoint. With a `base`, the weights of an adapter's
-    base are those of that network, in one memory, and its changes lie beside them."""
+    """Builds the network of a checkpoint. For an adapter, the network shares the memory
+    of the `base` network's weights, and adds the adapter's changes and head."""
     own = checkpoint.settings
     network = registry.build_network(
         checkpoint.bert_config,
         checkpoint.task,
-        # Of a training in Python; by default, that of `finetune`.
+        # What a training in Python drops: as much as the model's own training did.
         dropout_prob=own.dropout_prob if own else 0.1,
         dtype=precision or (own.precision if own else "float32"),
     )
@@ -105,7 +105,7 @@ class FinetunedModel:
 
     def digest(self) -> str:
         """Hashes all that its answers depend on, in hex digits."""
-        # A new network has random weights where nothing is read.
+        # The task does not use these weights, which are random in each new network.
         unused = registry.find(self.task.kind).unused
         arrays = weights.from_network(self.network)
         arrays = weights.part(arrays, lambda name: not name.startswith(unused))

@@ -123,10 +123,10 @@ def render(
     state += f" of {total:,}" if isinstance(total, int) else ""
     state += " so far." if run.results is None else "."
     name = "masked_lm_accuracy"
-    if (found := ((run.results or {}).get("eval") or {}).get(name)) is not None:
+    if (accuracy := ((run.results or {}).get("eval") or {}).get(name)) is not None:
         guess = run.baseline.get(name)
         guess = f"; the baseline has {guess:.3f}" if isinstance(guess, float) else ""
-        score = f"**{name} {found:.3f}** on text that was held out{guess}."
+        score = f"**{name} {accuracy:.3f}** on text that was held out{guess}."
     blocks = [f"{MARK}\n# {run.name}", state, score, *_evaluation(run)]
     # 2. What may be wrong with a pre-training.
     if run.is_pretraining:

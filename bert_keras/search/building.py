@@ -34,7 +34,7 @@ where the piece ends in `texts-*.txt`."""
 
 _PARTS = ("texts-", "pieces-", "vectors-", "words-")
 _SHARD_CHARACTERS = 8 << 20
-"""Of a shard; a text counts as 256 or more, so a shard has up to 32,768 texts."""
+"""Characters of a shard. A text counts as 256 or more: 32,768 texts at most."""
 
 
 def import_bm25s(verb: str) -> Any:
@@ -133,14 +133,14 @@ def build(
         # 4. The words of all pieces, which give each other weights.
         shards += _write_words(bm25s, files.path(output), shards, model.tokenizer)
         num_pieces, num_files = shards[-1].num_records, len(config["files"])
-        made = manifest.Manifest(kind="index", shards=tuple(shards), config=config)
-        manifest.finish_output_directory(output, made)
+        finished = manifest.Manifest(kind="index", shards=tuple(shards), config=config)
+        manifest.finish_output_directory(output, finished)
         # Earlier words, and shards of commands that were killed and not repeated.
         for name in {*files.list_directory(output)} - {shard.name for shard in shards}:
             if name.startswith(_PARTS):
                 files.delete(files.join(output, name))
     logger.info("wrote %s: %d pieces of %d files", output, num_pieces, num_files)
-    return made
+    return finished
 
 
 def _read_sources(patterns: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -18,11 +18,11 @@ from bert_keras.labelled import similarity, tokenized
 from bert_keras.search import building
 
 RANK_CONSTANT = 60
-"""Of reciprocal rank fusion: Cormack, Clarke and Buettcher (2009)."""
+"""The constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009)."""
 NUM_CANDIDATES = 100
-"""Best pieces by words and by vectors that are fused."""
+"""The number of best pieces of each way that are fused."""
 NUM_RERANKED = 20
-"""Best pieces that a reranker reads, together with the question."""
+"""The number of best pieces that a reranker reads, together with the question."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Hit:
     start: int
     end: int
     score: float
-    """Only comparable between hits of one search: the reranker's score, else BM25, the
-    cosine, or the sum of reciprocal ranks."""
+    """The reranker's score, else BM25, the cosine, or the sum of reciprocal ranks.
+    Scores are comparable between hits of one search alone."""
 
 
 class SearchIndex:
@@ -59,9 +59,9 @@ class SearchIndex:
         bm25s = building.import_bm25s("search")
         # 1. The index and its models.
         self._directory = files.path(directory)
-        made = manifest.read_manifest(directory, kind="index")
-        manifest.verify_shards(directory, made, hashes=False)
-        place = model or made.config["model"]["path"]
+        description = manifest.read_manifest(directory, kind="index")
+        manifest.verify_shards(directory, description, hashes=False)
+        place = model or description.config["model"]["path"]
         if not files.exists(place):
             raise InputError(
                 f"{place}: the model of the index {directory} is not there: name its "
@@ -69,7 +69,7 @@ class SearchIndex:
             )
         load = finetuned.FinetunedModel.load_form
         embedder = load(place, "embedding")
-        if embedder.digest() != made.config["model"]["sha256"]:
+        if embedder.digest() != description.config["model"]["sha256"]:
             raise InputError(
                 f"{directory}: an index of another model than {place}: give the one "
                 "that made it with --model, or index again"
@@ -79,8 +79,8 @@ class SearchIndex:
         if reranker is not None:
             self._rerank = _outputs_of(load(reranker, "ranking"))
         # 2. The files. Vectors come from the disk when they are first searched.
-        self._paths = {f["key"]: f["path"] for f in made.config["files"]}
-        names = [s.name for s in made.shards if s.num_records]
+        self._paths = {f["key"]: f["path"] for f in description.config["files"]}
+        names = [s.name for s in description.shards if s.num_records]
         paths = [self._directory / n for n in names if n.startswith("vectors-")]
         self._keys = [building.key_of(path.name) for path in paths]
         self._vectors = [np.load(path, mmap_mode="r") for path in paths]

@@ -16,7 +16,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.kinds import served
 
 ROWS_AT_ONCE, WAIT_SECONDS, MAX_WAITING = 32, 0.002, 256
-"""Rows that a computation waits for, and for how long; requests that wait."""
+"""A computation waits for so many rows or so long; so many requests may wait."""
 
 
 class _Request(NamedTuple):
@@ -61,7 +61,7 @@ class Answerer:
                     requests.append(self._waiting.get(timeout=left))
             groups: dict[Hashable, list[_Request]] = {}
             for request in requests:
-                # Unless the client has gone.
+                # A request whose client has gone is cancelled, and not computed.
                 if request.future.set_running_or_notify_cancel():
                     groups.setdefault(request.group, []).append(request)
             for group in groups.values():

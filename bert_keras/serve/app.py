@@ -20,7 +20,7 @@ from bert_keras.kinds import served
 from bert_keras.serve import answering, rest
 
 MAX_BYTES, GRACE_SECONDS = 1 << 20, 60
-"""Of a request's body; after a signal, for answers to requests that have begun."""
+"""The largest body of a request, and the time that a signal leaves for answers."""
 
 PAGE = {"": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
 """Files of the page; at the root is `page.html`."""

@@ -16,7 +16,7 @@ from bert_keras.core.errors import InputError, check_choice, one_line
 from bert_keras.kinds import served
 
 MAX_ROWS, MAX_PARTS, MAX_TEXT_BYTES = 128, 256, 100_000
-"""Rows of a request; strings in a list of a row, such as passages; bytes of a text."""
+"""Bounds: rows of a request, strings of a row's list (passages), bytes of a text."""
 
 
 def read(
