@@ -42,8 +42,9 @@ def score_sentence(kind: Labelled, run_dir: Path, results: Mapping[str, Any]) ->
     if score is None:
         return ""
     records = answers.read_answers(run_dir / run_directory.ANSWERS_NAME, kind.record)
-    shown = f"{score:.1f} %" if kind.metric(metric).unit == "%" else f"{score:.3f}"
-    text = f"**{metric} {shown}** on the development file, {len(records):,} examples"
+    digits, unit = (1, " %") if kind.metric(metric).unit == "%" else (3, "")
+    text = f"**{metric} {score:.{digits}f}{unit}** on the development file, "
+    text += f"{len(records):,} examples"
     rows = [record.model_dump() for record in records]
     if metric not in kind.resampled or not answers.are_finite(records):
         return f"{text}."
@@ -52,7 +53,9 @@ def score_sentence(kind: Labelled, run_dir: Path, results: Mapping[str, Any]) ->
         sums = kind.score(rows, metric, labels=labels)
         drawn = score_sums.resample({metric: sums}, seed=12345)[metric]
         low, high = np.quantile(drawn, (0.025, 0.975))
-        text += f"; 95 % interval {low:.3f} to {high:.3f}, by resampling them"
+        text += (
+            f"; 95 % interval {low:.{digits}f} to {high:.{digits}f}, by resampling them"
+        )
     # 2. The score of the commonest answer, where an example has one.
     if isinstance(rows[0].get("label"), str | int):
         commonest, _ = collections.Counter(r["label"] for r in rows).most_common(1)[0]

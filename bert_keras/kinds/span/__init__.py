@@ -57,6 +57,7 @@ class Span(Labelled):
             for name in ("num_unanswered", "num_unknown", "total")
         ),
     )
+    resampled = ("f1", "exact_match", "exact", "best_f1", "best_exact")
     usual = {"max_seq_length": 384}
     example = Usage(
         model="""\
@@ -93,6 +94,11 @@ print(tokenizer.decode(inputs["input_ids"][0, start : end + 1]))""",
     def main_metric(self, settings, labels):
         # Of SQuAD 2.0 with the threshold that is best on dev (section 4.3).
         return "best_f1" if settings.task == "SQuAD2.0" else "f1"
+
+    def score(self, records, metric, *, labels):
+        from bert_keras.kinds.span import squad_scores
+
+        return squad_scores.as_sums(records, metric)
 
     def page(self, records, task):
         from bert_keras.kinds.span import answered_questions

@@ -4,9 +4,11 @@ import collections
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from bert_keras.labelled import score_sums
 
 GoldAnswers = Mapping[str, Sequence[str]]
 """The right answers by question id; none for a question that cannot be answered."""
@@ -140,3 +142,33 @@ def sums_by_threshold(
     distinct, first = np.unique(odds, return_index=True)
     sums = np.cumsum([0.0, *(gains[id] for id in ids)])
     return np.append(odds[0] - 1, distinct), sums[np.append(first, len(ids))]
+
+
+def as_sums(records: Sequence[Mapping[str, Any]], metric: str) -> score_sums.ScoreSums:
+    """Returns a score in percent, `f1` or `best_f1`, say, as a function of sums over
+    answered questions. With odds of "no answer", the rules are those of 2.0."""
+    odds = np.array([record["null_odds"] for record in records])
+    has_impossible, is_best = odds[0] is not None, metric.startswith("best_")
+    name = "f1" if metric.endswith("f1") else "exact"
+    values = np.empty(len(records))
+    for number, record in enumerate(records):
+        answer = record["best_text" if is_best else "prediction"]
+        score = score_answer(answer, record["answers"], has_impossible=has_impossible)
+        values[number] = 100 * getattr(score, name)
+    if not is_best:
+        return score_sums.ratio(list(values), [1] * len(values))
+    import scipy.sparse
+
+    # Each resample chooses its threshold again, so the sums are how often it has each
+    # question. Answers are gained in the order of their odds, equal ones together.
+    silent = np.array([not record["answers"] for record in records])
+    gains = np.where(silent, [-100.0 * bool(r["best_text"]) for r in records], values)
+    order = np.argsort(odds, kind="stable")
+    is_last = np.append(np.diff(odds[order]) > 0, True)
+
+    def best(counts: np.ndarray) -> np.ndarray:
+        gained = np.cumsum(counts[..., order] * gains[order], axis=-1)[..., is_last]
+        of_silence = 100 * (counts @ silent)
+        return (of_silence + gained.max(axis=-1, initial=0)) / counts.sum(axis=-1)
+
+    return score_sums.ScoreSums(rows=scipy.sparse.eye_array(len(odds)), score=best)

@@ -1,9 +1,11 @@
 """Vectors of texts: an encoder, or a model that is tuned to bring like texts near."""
 
+import numpy as np
+
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.kinds.kind import Kind, Labelled, Metric, Names, Usage
-from bert_keras.labelled import python_examples
+from bert_keras.labelled import python_examples, score_sums
 from bert_keras.labelled.answers import Computed, Record
 
 _NAMES = Names(hugging_face="BertModel", pipeline="sentence-similarity")
@@ -69,6 +71,7 @@ class Embedding(Labelled):
     metrics = tuple(
         map(Metric, ("recall_at_1", "recall_at_10", "mrr", "spearman", "pearson"))
     )
+    resampled = ("recall_at_1", "recall_at_10", "mrr", "spearman", "pearson")
     accepts = frozenset({"long_texts"})
     num_texts = 2
     own_settings = ("embedding", "columns.negative")
@@ -118,6 +121,15 @@ print({vector})"""
 
     def main_metric(self, settings, labels):
         return settings.embedding.metric
+
+    def score(self, records, metric, *, labels):
+        from bert_keras.labelled import similarity
+
+        if metric in ("spearman", "pearson"):
+            values = zip(*((r["label"], r["prediction"]) for r in records), strict=True)
+            return score_sums.correlation(*values, by_rank=metric == "spearman")
+        each = [similarity.search_scores(np.array([r["rank"]])) for r in records]
+        return score_sums.ratio([found[metric] for found in each], [1] * len(each))
 
     def page(self, records, task):
         from bert_keras.kinds.vectors import embedded_texts

@@ -134,11 +134,16 @@ def test_the_score_has_an_interval_and_a_baseline(tmp_path):
     settings = finetuning.FinetuningConfig(task="span")
     runs.write_settings(run, settings, kind="span", inputs={})
     names = ("id", "question", "context", "prediction", "best_text")
-    answer = dict.fromkeys(names, "a") | {"answers": ["a"], "probability": 1.0}
-    (run / "dev_answers.jsonl").write_text(json.dumps(answer) + "\n")
-    assert task_summaries.score_sentence(span, run, {"eval": {"f1": 81.25}}) == (
-        "**f1 81.2 %** on the development file, 1 examples."
-    )
+    answer = dict.fromkeys(names, "x") | {"answers": ["x"], "probability": 1.0}
+    for num, interval in ((10, ""), (400, "; 95 % interval 70.5 to 79.0, by resam")):
+        text = "".join(
+            json.dumps(answer | ({} if n % 4 else {"answers": ["y"]})) + "\n"
+            for n in range(num)
+        )
+        (run / "dev_answers.jsonl").write_text(text)
+        sentence = task_summaries.score_sentence(span, run, {"eval": {"f1": 75.0}})
+        told = f"**f1 75.0 %** on the development file, {num} examples"
+        assert sentence.startswith(told + interval)
 
 
 def test_the_page_in_html_holds_the_pictures_and_more_mistakes(tmp_path):

@@ -10,9 +10,10 @@ import sklearn.metrics
 from seqeval.metrics import sequence_labeling
 
 from bert_keras.kinds import registry
+from bert_keras.kinds.span import squad_scores
 from bert_keras.kinds.text import glue
 from bert_keras.lab.sweep import ranking
-from bert_keras.labelled import score_sums
+from bert_keras.labelled import score_sums, similarity
 
 LABELS, BINARY = ("x", "y", "z"), ("0", "1")
 
@@ -76,6 +77,63 @@ def test_scores_of_all_kinds():
     check(tagged, "tagging", "accuracy", tags, share)
     chosen = [{"label": n % 4, "prediction": n % 3} for n in range(12)]
     check(chosen, "choice", "accuracy", (), 0.25)
+
+
+def answered(num: int, *, has_impossible: bool) -> list[dict]:
+    """Questions whose answers are of few words, with odds of few values."""
+    draw = np.random.default_rng(3)
+    texts = ["", "ada", "ada byron", "the lady ada", "byron"]
+    odds = draw.integers(-4, 5, num).tolist() if has_impossible else [None] * num
+    return [
+        {
+            "answers": [texts[right]] if right or not has_impossible else [],
+            "prediction": texts[given],
+            "best_text": texts[best],
+            "null_odds": odds[n],
+        }
+        for n, (right, given, best) in enumerate(draw.integers(5, size=(num, 3)))
+    ]
+
+
+def test_scores_of_questions():
+    for has_impossible in (False, True):
+        records = answered(300, has_impossible=has_impossible)
+        gold, given, best, odds = (
+            {str(n): record[key] for n, record in enumerate(records)}
+            for key in ("answers", "prediction", "best_text", "null_odds")
+        )
+        options = {"has_impossible": has_impossible}
+        scores = squad_scores.scores(gold, given, **options)
+        if has_impossible:
+            scores |= squad_scores.best_thresholds(gold, best, odds)
+        names = registry.labelled("span").resampled
+        checked = [name for name in names if name in scores]
+        assert len(checked) == (4 if has_impossible else 2)
+        for name in checked:
+            check(records, "span", name, (), scores[name])
+    # A resample chooses its threshold again; nothing is answered where that is best.
+    draw = np.random.default_rng(4).integers(300, size=300)
+    again = [records[n] for n in draw]
+    silent = [r | {"answers": []} for r in records]
+    counts = np.bincount(draw, minlength=300)
+    for name in ("best_f1", "best_exact"):
+        found = score(records, "span", name, ()).score(counts)
+        assert found == pytest.approx(whole(score(again, "span", name, ())))
+        check(silent, "span", name, (), 100)
+
+
+def test_scores_of_vectors():
+    ranks = np.random.default_rng(5).integers(1, 30, 50)
+    records = [{"rank": int(rank)} for rank in ranks]
+    for name, expected in similarity.search_scores(ranks).items():
+        check(records, "embedding", name, (), expected)
+    numbers = np.random.default_rng(6).normal(size=(60, 2)).round(1)
+    records = [{"label": a, "prediction": b} for a, b in numbers.tolist()]
+    for name, function in (
+        ("pearson", scipy.stats.pearsonr),
+        ("spearman", scipy.stats.spearmanr),
+    ):
+        check(records, "embedding", name, (), function(*numbers.T).statistic)
 
 
 def test_resamples_spread_like_the_mean_of_the_examples():
