@@ -189,8 +189,8 @@ def conclusions(rankings: Sequence[Ranking], metric: str) -> list[str]:
         )
     else:
         first = (
-            "With no number of labels here is a model significantly better than "
-            f"{baselines}."
+            f"No model here is significantly better than {baselines}, with any number "
+            "of labels."
         )
     return [first, *(_compare(ranking, metric) for ranking in reversed(rankings))]
 

@@ -201,7 +201,9 @@ def point(name: str, *values: float, is_baseline=False) -> scores.Point:
 LINEAR = point("linear", 0.8, 0.8, is_baseline=True)
 MODEL = point("model", 0.82, 0.82)
 WIDE, NARROW = ranking.Interval(0.02, -0.01, 0.05), ranking.Interval(0.02, 0.01, 1)
-NOT_WORTH = "With no number of labels here is a model significantly better than linear."
+NOT_WORTH = (
+    "No model here is significantly better than linear, with any number of labels."
+)
 WORTH = (
     "With 100 labelled examples, a model is worth it: significantly better than linear."
 )
@@ -256,7 +258,7 @@ def test_a_handful_of_dev_examples_tells_nothing(folder):
     (folder / "dev.tsv").write_text("text\tlabel\n" + "lorem\ta\nlorem\tb\n" * 9)
     (folder / "perfect").write_text("1")
     first, second = compare(folder, "perfect", num_seeds=2)
-    assert first.startswith("With no number of labels here is a model significantly")
+    assert first.startswith("No model here is significantly better than")
     assert second.endswith("perfect has the highest accuracy, 1.000 ± 0.000.")
     page = (folder / "out/report.md").read_text()
     assert "The dev file has 18 examples: with fewer than 20 no difference is" in page
