@@ -218,7 +218,7 @@ LINES = {
     "scoring": 655,
     "inference": 1075,
     "checkpoints": 4380,
-    "kinds": 7760,
+    "kinds": 7810,
     "graphs": 610,
     "labelled": 1660,
     "model": 2575,
