@@ -214,7 +214,7 @@ LINES = {
     "export": 1355,
     "training": 5565,
     "report": 1610,
-    "search": 535,
+    "search": 605,
     "scoring": 655,
     "inference": 1075,
     "checkpoints": 4380,

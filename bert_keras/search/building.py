@@ -1,75 +1,77 @@
 """The directory of an index: pieces of texts, their vectors and their words.
 
-A file of texts becomes shards that are named for its bytes: `texts-*.txt` has the
-pieces of its texts end to end, `pieces-*.npy` an array of `PIECE`, `vectors-*.npy` a
-float16 vector of length 1 for each. So a killed command keeps its whole shards, and
-`add` knows which files are in. `words-*`, the BM25 index of all pieces, is made anew
-each time. `manifest.json`, written last, lists all files.
+A file of texts becomes shards that are named for its bytes and for the model. No shard
+depends on another file, so a killed command keeps its whole shards, and `add` writes
+those of new files alone. `manifest.json`, written last, lists all files. Packages for
+BM25 keep weights, which any new text changes; a shard has the counts instead, of which
+`searching` makes the weights of a question's words.
 """
 
+import array
 import hashlib
 import io
 import logging
+import mmap
 import os
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from bert_keras.core import files, manifest, ownership, progress, requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
-from bert_keras.data import token_offsets, tokenization
+from bert_keras.data import token_offsets
 from bert_keras.inference import finetuned, forward
 from bert_keras.labelled import reading, similarity, tokenized
+from bert_keras.search import approximate
 
 logger = logging.getLogger(__name__)
 
-PIECE = np.dtype([(name, "<i8") for name in ("line", "start", "end", "last_byte")])
-"""The line of a text in its file, from 1, the characters `start:end` of the text, and
-where the piece ends in `texts-*.txt`."""
+_PIECE_FIELDS = ("line", "start", "end", "last_byte", "num_words")
+PIECE = np.dtype([(name, "<i8") for name in _PIECE_FIELDS])
+"""The line of a text in its file, from 1, the characters `start:end` of the text, where
+the piece ends in `Shard.texts`, and its number of words."""
+POSTING = np.dtype([(name, "<i4") for name in ("word", "piece", "count")])
+"""How often a word, a piece of the vocabulary, is in a piece of the shard."""
 
-_PARTS = ("texts-", "pieces-", "vectors-", "words-")
+SHARD, CLUSTERS = "shard-", "clusters-"
+"""What the names of the files of an index begin with."""
 _SHARD_CHARACTERS = 8 << 20
 """Characters of a shard. A text counts as 256 or more: 32,768 texts at most."""
+_MAPPED_BYTES = 1 << 20
+"""Smaller shards are read, not mapped: a process may have a thousand maps of files."""
 
 
-def import_bm25s(verb: str) -> Any:
-    """Imports bm25s, and checks that all of the extra `search` is there."""
-    # Where JAX is installed, bm25s would start it, threads and all, to sort numbers.
-    modules: dict[str, Any] = sys.modules
-    jax, modules["jax"] = modules.get("jax"), None
-    try:
-        for name in ("bm25s", "numkong"):
-            requirements.check_installed(name, "search", f"`{verb}` needs the package")
-    finally:
-        del modules["jax"]
-        if jax is not None:
-            modules["jax"] = jax
-    logging.getLogger("bm25s").setLevel(logging.WARNING)
-    return modules["bm25s"]
+class Shard(NamedTuple):
+    """The arrays of a shard. Its file has them end to end, each as a `.npy` file."""
+
+    pieces: np.ndarray
+    """`(num_pieces,)` of `PIECE`."""
+    words: np.ndarray
+    """`(num_postings,)` of `POSTING`, in order. Punctuation and unknown words are left
+    out. Compounds, and texts without spaces, have such words in common."""
+    vectors: np.ndarray
+    """`(num_pieces, size)` float16, of length 1."""
+    texts: np.ndarray
+    """`(num_bytes,)` uint8: the pieces in UTF-8, end to end."""
 
 
-def words_of(text: str, tokenizer: tokenization.Tokenizer) -> list[str]:
-    """Returns the pieces of words that BM25 counts: all but punctuation and unknown
-    ones. Compounds, and texts without spaces, have pieces in common, if no words."""
-    unk, tokens = tokenizer.vocabulary.unk_id, tokenizer.vocabulary.tokens
-    words = [tokens[number] for number in tokenizer.encode(text) if number != unk]
-    return [word for word in words if any(map(str.isalnum, word))]
-
-
-def key_of(name: str) -> str:
-    """Returns what the names of a shard's files have in common."""
-    return name.partition("-")[2].partition(".")[0]
-
-
-def words_names(key: str) -> dict[str, Any]:
-    """Returns the names of the files of a BM25 index, by the arguments of bm25s."""
-    names = ("data.npy", "indices.npy", "indptr.npy", "vocab.json", "params.json")
-    return {f"{n.partition('.')[0]}_name": f"words-{key}.{n}" for n in names}
+def read_shard(path: Path) -> Shard:
+    """Reads a shard, or maps its file into memory."""
+    with open(path, "rb") as file:
+        data: Any = file.read(_MAPPED_BYTES)
+        if len(data) == _MAPPED_BYTES:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        file.seek(0)
+        arrays = []
+        for _ in Shard._fields:
+            np.lib.format.read_magic(file)
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            arrays.append(np.ndarray(shape, dtype, data, file.tell()))
+            file.seek(arrays[-1].nbytes, os.SEEK_CUR)
+    return Shard(*arrays)
 
 
 def build(
@@ -88,235 +90,212 @@ def build(
         max_seq_length: tokens of a piece at most, with two special ones; `None`: those
             of an input of the model. Longer texts have pieces that overlap by half.
     """
-    bm25s = import_bm25s("index")
+    for name in ("numkong", "faiss"):
+        requirements.check_installed(name, "search", "`index` needs the package")
     files.check_is_local(output, "an index")
     # 1. The files, all read before the work begins: if one is unsound, nothing is made.
     sources = _read_sources(input_paths)
     model = finetuned.FinetunedModel.load_form(model_path, "embedding")
-    facts = {"path": os.path.abspath(model_path), "sha256": model.digest()}
+    most = model.settings.max_seq_length
+    length = most if max_seq_length is None else max_seq_length
+    if not 3 <= length <= most:
+        raise InputError(
+            f"--max_seq_length is from 3 to {most}, the longest input of {model_path}, "
+            f"got {length}"
+        )
+    config: dict[str, Any] = {
+        "model": {"path": os.path.abspath(model_path), "sha256": model.digest()},
+        "max_seq_length": length,
+        "files": {key: path for key, (path, _) in sources.items()},
+    }
     with ownership.owned(output) as owner:
         # 2. A finished index stays as it is, or gets the files that it has not.
-        before = _read_finished(output, must_exist=add)
-        had: dict[str, Any] = {"files": []} if before is None else before.config
-        most = model.settings.max_seq_length
-        length = had.get("max_seq_length", most)
-        length = length if max_seq_length is None else max_seq_length
-        if not 3 <= length <= most:
-            raise InputError(
-                f"--max_seq_length is from 3 to {most}, the longest input of "
-                f"{model_path}, got {length}"
-            )
-        config = {"model": facts, "max_seq_length": length}
-        if before is not None:
-            _check_same(output, had, {**config, "sources": sources}, add=add)
-        known = {source["sha256"] for source in had["files"]}
-        sources = {sha256: s for sha256, s in sources.items() if sha256 not in known}
-        if before is not None and not sources:
+        before = _read_before(output, config, add=add)
+        had = before.config["files"]
+        new = {key: source for key, source in sources.items() if key not in had}
+        if not new:
             logger.info("%s: finished already, with these files", output)
             return before
-        total = sum(source.pop("num_characters") for source in sources.values())
-        for sha256, source in sources.items():
-            name = f"{facts['sha256']} {length} {sha256}"
-            source["key"] = hashlib.sha256(name.encode()).hexdigest()[:16]
-        config["files"] = [*had["files"], *sources.values()]
-        # 3. The shards of each new file, without those that a killed command has left.
-        shards = () if before is None else before.shards
-        shards = [shard for shard in shards if not shard.name.startswith("words-")]
-        writer = _ShardWriter(files.path(output), model, length)
-        with progress.Progress(
-            "embedding", total=total, unit="characters", read=writer.num_done
+        config["files"] |= had
+        # 3. The shards of each new file. Their names say all that they depend on.
+        name = f"{SHARD}{config['model']['sha256'][:16]}-{length}"
+        shards = [s for s in before.shards if s.name.startswith(SHARD)]
+        for path in _write_shards(
+            files.join(output, name), new, model, max_seq_length=length
         ):
-            for source in sources.values():
-                for number, block in enumerate(_blocks(source["path"])):
-                    owner.check()
-                    shards += writer.write(f"{source['key']}-{number:05}", block)
-        # 4. The words of all pieces, which give each other weights.
-        shards += _write_words(bm25s, files.path(output), shards, model.tokenizer)
-        num_pieces, num_files = shards[-1].num_records, len(config["files"])
+            owner.check()
+            shards.append(_described(path, len(read_shard(path).pieces)))
+        arrays = [read_shard(files.path(output) / shard.name) for shard in shards]
+        if not any(len(shard.words) for shard in arrays):
+            raise InputError(f"{output}: the files have no word: nothing can be found")
+        # 4. Clusters of vectors, if there are so many that an exact search takes long.
+        if sum(len(shard.pieces) for shard in arrays) >= approximate.LEAST_VECTORS:
+            digest = hashlib.sha256(" ".join(s.name for s in shards).encode())
+            path = files.path(output) / f"{CLUSTERS}{digest.hexdigest()[:16]}"
+            vectors = [shard.vectors for shard in arrays]
+            if not files.exists(path):
+                approximate.write(path, vectors)
+            config["approximate"] = facts = approximate.measure(path, vectors)
+            recall = f"finds {facts['recall_at_10']:.1%} of the ten nearest vectors"
+            logger.info("a search of %d clusters %s", facts["num_clusters"], recall)
+            shards.append(_described(path, 0))
         finished = manifest.Manifest(kind="index", shards=tuple(shards), config=config)
         manifest.finish_output_directory(output, finished)
-        # Earlier words, and shards of commands that were killed and not repeated.
+        # Shards of commands that were killed and not repeated.
         for name in {*files.list_directory(output)} - {shard.name for shard in shards}:
-            if name.startswith(_PARTS):
+            if name.startswith((SHARD, CLUSTERS)):
                 files.delete(files.join(output, name))
-    logger.info("wrote %s: %d pieces of %d files", output, num_pieces, num_files)
+    logger.info("wrote %s: %d pieces", output, finished.num_records)
     return finished
 
 
-def _read_sources(patterns: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Reads all texts of files, and returns the facts of each file by its hash."""
-    sources: dict[str, dict[str, Any]] = {}
+def _read_sources(patterns: Iterable[str]) -> dict[str, tuple[str, int]]:
+    """Reads all texts of files, and returns the path of each file and its number of
+    characters by the hash of its bytes."""
+    sources: dict[str, tuple[str, int]] = {}
     for pattern in patterns:
         if not (paths := files.match(pattern)):
             raise InputError(f"{pattern}: no such file: expected files of texts")
         for path in paths:
-            sha256 = files.sha256(path)
-            size = sum(len(text) for _, text in _read_texts(path))
-            facts = {"path": path, "sha256": sha256, "num_characters": size}
+            size = sum(len(text) for block in _blocks(path) for _, text in block)
             # A copy under another name is in already.
-            sources.setdefault(sha256, facts)
+            sources.setdefault(files.sha256(path)[:16], (path, size))
     return sources
 
 
-def _read_finished(output: str | Path, *, must_exist: bool) -> manifest.Manifest | None:
-    """Reads the manifest of an index; `None`: it is new, or unfinished."""
+def _read_before(
+    output: str | Path, config: Mapping[str, Any], *, add: bool
+) -> manifest.Manifest:
+    """Reads the manifest of an index if `config` fits it; a new one's is empty."""
     names = files.list_directory(output)
-    if must_exist or manifest.MANIFEST_NAME in names:
-        return manifest.read_manifest(output, kind="index")
-    if others := [name for name in names if not name.startswith((".", *_PARTS))]:
-        raise InputError(
-            f"{output}: has {others[0]!r}, which is of no index: choose another "
-            "directory"
+    if not add and manifest.MANIFEST_NAME not in names:
+        ours = (".", SHARD, CLUSTERS)
+        if others := [name for name in names if not name.startswith(ours)]:
+            raise InputError(
+                f"{output}: has {others[0]!r}, which is of no index: choose another "
+                "directory"
+            )
+        return manifest.Manifest(kind="index", shards=(), config={"files": {}})
+    before = manifest.read_manifest(output, kind="index")
+    had, problem = before.config, None
+    known = {path: key for key, path in had["files"].items()}
+    changed = [p for key, p in config["files"].items() if known.get(p, key) != key]
+    if had["model"]["sha256"] != config["model"]["sha256"]:
+        problem = "an index of another model: choose another directory"
+    elif (length := had["max_seq_length"]) != config["max_seq_length"]:
+        problem = f"an index of other pieces: give --max_seq_length {length}"
+    elif changed:
+        problem = (
+            f"{changed[0]} has changed since it was indexed: index all files into a "
+            "new directory, or give this one a new name to keep both"
         )
-    return None
+    elif not add and had["files"].keys() != config["files"].keys():
+        problem = "an index of other files: add files with --add"
+    if problem is not None:
+        raise InputError(f"{output}: {problem}")
+    return before
 
 
-def _check_same(
-    output: str | Path, had: Mapping[str, Any], now: Mapping[str, Any], *, add: bool
-) -> None:
-    """Refuses what does not fit a finished index."""
-    known = {source["path"]: source["sha256"] for source in had["files"]}
-    for sha256, source in now["sources"].items():
-        if known.get(source["path"], sha256) != sha256:
-            raise InputError(
-                f"{source['path']}: has changed since it was indexed: index all files "
-                "into a new directory, or give this one a new name to keep both"
-            )
-    for is_other, problem in (
-        (had["model"]["sha256"] != now["model"]["sha256"], "of another model"),
-        (had["max_seq_length"] != now["max_seq_length"], "of other pieces"),
-        (not add and {*known.values()} != {*now["sources"]}, "of other files"),
+def _write_shards(
+    beginning: str,
+    sources: Mapping[str, tuple[str, int]],
+    model: finetuned.FinetunedModel,
+    *,
+    max_seq_length: int,
+) -> Iterator[Path]:
+    """Writes the shards of files, without those that a killed command has left, and
+    yields their paths."""
+    tokenizer = token_offsets.OffsetTokenizer(model.tokenizer)
+    compute = forward.predictor_for(model.network)
+    num_done, per_input = 0, 0.0
+    with progress.Progress(
+        "embedding",
+        total=sum(num_characters for _, num_characters in sources.values()),
+        unit="characters",
+        read=lambda: num_done + int(per_input * compute.num_done),
     ):
-        if is_other:
-            way_out = "add files with --add" if problem == "of other files" else ""
-            raise InputError(
-                f"{output}: an index {problem}: {way_out or 'choose another directory'}"
-            )
+        for key, (source, _) in sources.items():
+            for number, block in enumerate(_blocks(source)):
+                path = files.path(f"{beginning}-{key}-{number:05}")
+                size = sum(len(text) for _, text in block)
+                if not files.exists(path):
+                    pieces, words, texts, inputs = _cut(
+                        block, tokenizer, max_seq_length
+                    )
+                    # Empty texts have no piece.
+                    if not len(pieces):
+                        continue
+                    compute.num_done, per_input = 0, size / len(pieces)
+                    vectors = similarity.unit_length(compute(inputs, title=None))
+                    if not np.isfinite(vectors).all():
+                        raise InputError(
+                            "the model's vectors are not finite, so nothing can be "
+                            "found by them: take an earlier checkpoint, or train again "
+                            "at a lower rate"
+                        )
+                    # Not `np.save` to the file: its error of a full disk has no number.
+                    buffer = io.BytesIO()
+                    for array in (pieces, words, vectors.astype(np.float16), texts):
+                        np.save(buffer, array)
+                    files.write_atomically(path, buffer.getvalue())
+                num_done, per_input = num_done + size, 0.0
+                yield path
 
 
-def _read_texts(path: str) -> Iterator[tuple[int, str]]:
-    """Yields the line and the text of each row of a file."""
-    row = None
-    for row in reading.read_rows(files.path(path)):
-        is_passage = "passage" in row.cells and "text" not in row.cells
-        yield row.line, row.string("passage" if is_passage else "text", key=None)
-    if row is None:
-        reading.at_least_one(files.path(path), ())
+def _described(path: Path, num_pieces: int) -> manifest.Shard:
+    stored = files.fingerprint(path)
+    return manifest.Shard(
+        name=path.name,
+        num_records=num_pieces,
+        num_bytes=stored["bytes"],
+        sha256=stored["sha256"],
+    )
 
 
 def _blocks(path: str) -> Iterator[list[tuple[int, str]]]:
-    """Yields the texts of each shard, which depend on nothing but the file."""
-    block, size = [], 0
-    for line, text in _read_texts(path):
-        block.append((line, text))
+    """Yields the texts of each shard of a file, with their lines."""
+    block, size, row = [], 0, None
+    for row in reading.read_rows(files.path(path)):
+        is_passage = "passage" in row.cells and "text" not in row.cells
+        text = row.string("passage" if is_passage else "text", key=None)
+        block.append((row.line, text))
         size += max(len(text), 256)
         if size >= _SHARD_CHARACTERS:
             yield block
             block, size = [], 0
-    if block:
-        yield block
+    if row is None:
+        reading.at_least_one(files.path(path), ())
+    yield block
 
 
-class _ShardWriter:
-    """Cuts texts into pieces, and writes shards of these with their vectors."""
-
-    def __init__(self, output: Path, model: finetuned.FinetunedModel, length: int):
-        self._output = output
-        self._tokenizer = token_offsets.OffsetTokenizer(model.tokenizer)
-        self._compute = forward.predictor_for(model.network)
-        self._room, self._step = length - 2, tasks.window_stride(length, None)
-        # Characters of the shards before and of this one, which has so many pieces.
-        self._num_before, self._num_now, self._num_pieces = 0, 0, 1
-
-    def num_done(self) -> int:
-        """Returns the number of characters that are done."""
-        share = self._compute.num_done / self._num_pieces
-        return self._num_before + int(self._num_now * share)
-
-    def write(self, key: str, block: list[tuple[int, str]]) -> list[manifest.Shard]:
-        """Writes the shard of some texts, each with its line, unless it is whole."""
-        names = [f"texts-{key}.txt", f"pieces-{key}.npy", f"vectors-{key}.npy"]
-        self._compute.num_done, self._num_now = 0, sum(len(text) for _, text in block)
-        # The vectors are written last.
-        if not files.exists(self._output / names[-1]):
-            texts, pieces, inputs = self._cut(block)
-            self._num_pieces = max(len(pieces), 1)
-            vectors = np.zeros((0, 1), np.float32)
-            if len(pieces):
-                vectors = similarity.unit_length(self._compute(inputs, title=None))
-            if not np.isfinite(vectors).all():
-                raise InputError(
-                    "the model's vectors are not finite, so nothing can be found by "
-                    "them: take an earlier checkpoint, or train again at a lower rate"
-                )
-            files.write_atomically(self._output / names[0], texts)
-            arrays = (pieces, vectors.astype(np.float16))
-            for name, array in zip(names[1:], arrays, strict=True):
-                # Not `np.save` to the file: its error of a full disk has no number.
-                np.save(buffer := io.BytesIO(), array)
-                files.write_atomically(self._output / name, buffer.getvalue())
-        self._num_before, self._num_now = self._num_before + self._num_now, 0
-        num_pieces = len(np.load(self._output / names[1]))
-        return [_shard(self._output / name, num_pieces) for name in names]
-
-    def _cut(
-        self, block: list[tuple[int, str]]
-    ) -> tuple[bytes, np.ndarray, tokenized.LabelledInputs]:
-        """Returns the pieces of some texts, end to end, their places and their ids."""
-        vocabulary = self._tokenizer.tokenizer.vocabulary
-        parts, places, inputs, num_bytes = [], [], [], 0
-        for line, text in block:
-            ids, starts, ends = self._tokenizer.encode(text)
-            spans = tokenized.window_spans(len(ids), self._room, self._step)
-            # A text without tokens has no piece.
-            for begin, end in spans if len(ids) else ():
-                start, stop = int(starts[begin]), int(ends[end - 1])
-                parts.append(text[start:stop].encode())
-                num_bytes += len(parts[-1])
-                places.append((line, start, stop, num_bytes))
-                piece = [vocabulary.cls_id, *ids[begin:end], vocabulary.sep_id]
-                inputs.append((piece, [0] * len(piece)))
-        joined = tokenized.TokenizedTexts.join(inputs)
-        batches = tokenized.LabelledInputs(texts=joined, labels={})
-        return b"".join(parts), np.array(places, PIECE), batches
-
-
-def _write_words(
-    bm25s: Any,
-    output: Path,
-    shards: list[manifest.Shard],
-    tokenizer: tokenization.Tokenizer,
-) -> list[manifest.Shard]:
-    """Writes the BM25 index of the pieces of all shards, in their order."""
-    # Numbers by first appearance: bm25s would number a set of words, whose order is
-    # another one in each process.
-    numbers: dict[str, int] = {}
-    pieces: list[list[int]] = []
-    keys = [key_of(s.name) for s in shards if s.name.startswith("pieces-")]
-    for key in keys:
-        texts = files.read_bytes(output / f"texts-{key}.txt")
-        ends = np.load(output / f"pieces-{key}.npy")["last_byte"].tolist()
-        for first, last in zip([0, *ends], ends, strict=False):
-            words = words_of(texts[first:last].decode(), tokenizer)
-            pieces.append([numbers.setdefault(w, len(numbers)) for w in words])
-    if not any(pieces):
-        raise InputError(f"{output}: the files have no word: nothing can be found")
-    index = bm25s.BM25()
-    index.index((pieces, numbers), show_progress=False)
-    # An index keeps its own words until its manifest names the new ones.
-    digest = hashlib.sha256(" ".join(keys).encode()).hexdigest()[:16]
-    with tempfile.TemporaryDirectory() as directory:
-        index.save(directory, show_progress=False, **words_names(digest))
-        names = files.list_directory(directory)
-        for name in names:
-            data = files.read_bytes(files.join(directory, name))
-            files.write_atomically(output / name, data)
-    return [_shard(output / name, len(pieces)) for name in names]
-
-
-def _shard(path: Path, num_records: int) -> manifest.Shard:
-    facts = files.fingerprint(path)
-    size, sha256 = facts["bytes"], facts["sha256"]
-    return manifest.Shard(
-        name=path.name, num_records=num_records, num_bytes=size, sha256=sha256
-    )
+def _cut(
+    block: list[tuple[int, str]], tokenizer: token_offsets.OffsetTokenizer, length: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, tokenized.LabelledInputs]:
+    """Cuts texts into pieces. Returns the arrays of their shard, without vectors, and
+    their inputs."""
+    vocabulary = tokenizer.tokenizer.vocabulary
+    is_word = np.array([any(map(str.isalnum, token)) for token in vocabulary.tokens])
+    is_word[vocabulary.unk_id] = False
+    texts, words, places, inputs = bytearray(), array.array("q"), [], []
+    room, step = length - 2, tasks.window_stride(length, None)
+    for line, text in block:
+        ids, starts, ends = tokenizer.encode(text)
+        # A text without tokens has no piece.
+        for begin, end in (
+            tokenized.window_spans(len(ids), room, step) if ids.size else ()
+        ):
+            start, stop, tokens = int(starts[begin]), int(ends[end - 1]), ids[begin:end]
+            texts += text[start:stop].encode()
+            words.extend(tokens[is_word[tokens]].tolist())
+            places.append((line, start, stop, len(texts), is_word[tokens].sum()))
+            piece = [vocabulary.cls_id, *tokens, vocabulary.sep_id]
+            inputs.append((piece, [0] * len(piece)))
+    pieces = np.array(places, PIECE)
+    rows = np.repeat(np.arange(len(pieces)), pieces["num_words"])
+    keys, counts = np.unique(np.asarray(words) * len(pieces) + rows, return_counts=True)
+    postings = np.empty(len(keys), POSTING)
+    postings["word"], postings["piece"] = np.divmod(keys, max(len(pieces), 1))
+    postings["count"] = counts
+    joined = tokenized.TokenizedTexts.join(inputs)
+    batches = tokenized.LabelledInputs(texts=joined, labels={})
+    return pieces, postings, np.frombuffer(texts, np.uint8), batches

@@ -2,6 +2,7 @@
 
 import bisect
 import itertools
+import math
 import typing
 from collections.abc import Callable, Iterable
 from concurrent import futures
@@ -10,15 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_keras.core import files, manifest
+from bert_keras.core import files, manifest, requirements
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import choices
 from bert_keras.inference import finetuned, forward
 from bert_keras.labelled import similarity, tokenized
-from bert_keras.search import building
+from bert_keras.search import approximate, building
 
 RANK_CONSTANT = 60
 """The constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009)."""
+_K1, _B = 1.5, 0.75
+"""The constants of BM25: how soon a word's count, and a text's length, weigh less."""
 NUM_CANDIDATES = 100
 """The number of best pieces of each way that are fused."""
 NUM_RERANKED = 20
@@ -56,9 +59,9 @@ class SearchIndex:
         model: str | Path | None = None,
         reranker: str | Path | None = None,
     ):
-        bm25s = building.import_bm25s("search")
+        for name in ("numkong", "faiss"):
+            requirements.check_installed(name, "search", "`search` needs the package")
         # 1. The index and its models.
-        self._directory = files.path(directory)
         description = manifest.read_manifest(directory, kind="index")
         manifest.verify_shards(directory, description, hashes=False)
         place = model or description.config["model"]["path"]
@@ -78,15 +81,19 @@ class SearchIndex:
         self._rerank = None
         if reranker is not None:
             self._rerank = _outputs_of(load(reranker, "ranking"))
-        # 2. The files. Vectors come from the disk when they are first searched.
-        self._paths = {f["key"]: f["path"] for f in description.config["files"]}
-        names = [s.name for s in description.shards if s.num_records]
-        paths = [self._directory / n for n in names if n.startswith("vectors-")]
-        self._keys = [building.key_of(path.name) for path in paths]
-        self._vectors = [np.load(path, mmap_mode="r") for path in paths]
-        self._starts = [0, *itertools.accumulate(map(len, self._vectors))]
-        words = building.words_names(building.key_of(names[-1]))
-        self._words = bm25s.BM25.load(self._directory, mmap=True, **words)
+        # 2. The shards. Vectors and words come from the disk when they are searched.
+        names = [shard.name for shard in description.shards]
+        self._nearest, directory = None, files.path(directory)
+        if (facts := description.config.get("approximate")) is not None:
+            self._nearest = approximate.read(
+                directory / names.pop(), facts["num_clusters"]
+            )
+        sources = description.config["files"]
+        self._paths = [sources[name.split("-")[3]] for name in names]
+        self._shards = [building.read_shard(directory / name) for name in names]
+        self._starts = [0, *itertools.accumulate(len(s.pieces) for s in self._shards)]
+        lengths = np.concatenate([shard.pieces["num_words"] for shard in self._shards])
+        self._norms = _K1 * (1 - _B + _B * lengths / lengths.mean(dtype=np.float64))
         self._threads = futures.ThreadPoolExecutor()
 
     def __len__(self) -> int:
@@ -110,12 +117,10 @@ class SearchIndex:
                 f"and {top}"
             )
         # 1. The best pieces by each way, and fused.
-        ways = {"words": self._score_words, "vectors": self._score_vectors}
-        depth = max(NUM_CANDIDATES, 2 * top)
+        ways = {"words": self._by_words, "vectors": self._by_vectors}
+        depth = min(max(NUM_CANDIDATES, 2 * top), len(self))
         rankings = [
-            _best(score(question), depth)
-            for way, score in ways.items()
-            if by in (way, "both")
+            best(question, depth) for way, best in ways.items() if by in (way, "both")
         ]
         [scores] = rankings if len(rankings) == 1 else [fused(rankings)]
         # 2. The first texts, each once.
@@ -134,33 +139,43 @@ class SearchIndex:
             hits = [replace(hits[n], score=float(scores[n])) for n in order]
         return hits[:top]
 
-    def _score_words(self, question: str) -> np.ndarray:
-        known = self._words.vocab_dict
-        words = building.words_of(question, self._tokenizer)
-        words = [word for word in words if word in known]
-        scores = self._words.get_scores(words) if words else np.zeros(len(self))
+    def _by_words(self, question: str, count: int) -> dict[int, float]:
+        """Returns the best pieces by BM25, as Lucene has it, of pieces of words."""
+        scores = np.zeros(len(self), np.float32)
+        for word in self._tokenizer.encode(question):
+            matches = []
+            for start, shard in zip(self._starts, self._shards, strict=False):
+                words = shard.words["word"]
+                first = bisect.bisect_left(words, word)
+                last = bisect.bisect_right(words, word, first)
+                matches.append((start, shard.words[first:last]))
+            num_pieces = sum(len(postings) for _, postings in matches)
+            rarity = math.log1p((len(self) - num_pieces + 0.5) / (num_pieces + 0.5))
+            for start, postings in matches:
+                rows, counts = start + postings["piece"], postings["count"]
+                scores[rows] += rarity * counts / (counts + self._norms[rows])
         # A piece without a word of the question is not found.
-        return np.where(scores > 0, scores, -np.inf)
+        return _best(np.where(scores > 0, scores, -np.inf), count)
 
-    def _score_vectors(self, question: str) -> np.ndarray:
+    def _by_vectors(self, question: str, count: int) -> dict[int, float]:
         vector = similarity.unit_length(self._embed([(question, None)]))
         if not np.isfinite(vector).all():
             raise InputError(f"the vector of {question!r} is not finite")
-        return cosines(vector.astype(np.float16), self._vectors, self._threads)
+        if self._nearest is not None:
+            scores, numbers = self._nearest(vector, count)
+            pairs = zip(numbers[0].tolist(), scores[0].tolist(), strict=True)
+            return {number: score for number, score in pairs if number >= 0}
+        vectors = [shard.vectors for shard in self._shards]
+        scores = cosines(vector.astype(np.float16), vectors, self._threads)
+        return _best(scores, count)
 
     def _hit(self, number: int, score: float) -> Hit:
-        shard = bisect.bisect_right(self._starts, number) - 1
-        key = self._keys[shard]
-        pieces = np.load(self._directory / f"pieces-{key}.npy", mmap_mode="r")
-        row = number - self._starts[shard]
-        line, start, end, last = pieces[row].tolist()
-        first = pieces[row - 1]["last_byte"] if row else 0
-        with open(self._directory / f"texts-{key}.txt", "rb") as file:
-            file.seek(first)
-            text = file.read(last - first).decode()
-        return Hit(
-            text, f"{self._paths[key.partition('-')[0]]}:{line}", start, end, score
-        )
+        place = bisect.bisect_right(self._starts, number) - 1
+        shard, row = self._shards[place], number - self._starts[place]
+        line, start, end, last, _ = shard.pieces[row].tolist()
+        first = shard.pieces[row - 1]["last_byte"] if row else 0
+        text = shard.texts[first:last].tobytes().decode()
+        return Hit(text, f"{self._paths[place]}:{line}", start, end, score)
 
 
 def cosines(
@@ -187,7 +202,6 @@ def fused(rankings: Iterable[Iterable[int]]) -> dict[int, float]:
 
 def _best(scores: np.ndarray, count: int) -> dict[int, float]:
     """Returns the greatest scores by their numbers, the greatest first."""
-    count = min(count, len(scores))
     numbers = np.argpartition(-scores, count - 1)[:count]
     numbers = numbers[np.lexsort((numbers, -scores[numbers]))]
     return {int(n): float(scores[n]) for n in numbers if scores[n] > -np.inf}
