@@ -211,7 +211,7 @@ LINES = {
     "commands": 1765,
     "serve": 315,
     "lab": 2940,
-    "export": 1355,
+    "export": 1360,
     "training": 5565,
     "report": 1610,
     "search": 605,

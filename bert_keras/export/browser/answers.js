@@ -72,7 +72,6 @@ export async function load(library, folder, options = {}) {
 
   // ---- from ids to numbers ----------------------------------------------------------
 
-  /** Reads one row alone: the scales of 8 bits depend on all of a batch. */
   async function run({ ids, segments }) {
     const tensor = (values) =>
       new Tensor("int64", BigInt64Array.from(values, BigInt), [1, values.length]);
@@ -121,8 +120,7 @@ export async function load(library, folder, options = {}) {
     return powers.map((x) => x / sum);
   }
 
-  const byScore = (scores) => (a, b) => scores[b] - scores[a] || a - b;
-  const order = (scores) => [...scores.keys()].sort(byScore(scores));
+  const order = (scores) => [...scores.keys()].sort((a, b) => scores[b] - scores[a] || a - b);
   const named = (values) => Object.fromEntries(labels.map((name, i) => [name, values[i]]));
 
   // ---- answers of each kind ---------------------------------------------------------
@@ -332,10 +330,10 @@ export async function load(library, folder, options = {}) {
   }
 
   const answers = { classification, multi_label, regression, embedding, ranking };
-  Object.assign(answers, { pretraining, tagging, span, encoder: embedding });
+  Object.assign(answers, { pretraining, tagging, span });
   return {
     facts,
-    labels,
+    encode,
     /** Answers; `wasCut` tells whether the model read the whole input. */
     async answer(...inputs) {
       wasCut = false;

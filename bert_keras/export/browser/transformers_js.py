@@ -27,8 +27,6 @@ _PIPELINES += ("question-answering", "sentence-similarity", "text-ranking")
 _INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 """Their names for `served.INPUT_NAMES`."""
 
-_PAGE = ("index.html", "answers.js", "package.json")
-
 
 def check(task: tasks.Task, embedding: str | None, layers: Sequence[int]) -> None:
     """Refuses what the library's pipelines and the page cannot ask for."""
@@ -75,8 +73,9 @@ class _NamedModel(served.ServedModel):
 def write_small(path: Path, small: Path) -> None:
     """Writes an ONNX file with its matrices in 8 bits and computes in float32.
 
-    Each row of embeddings has a scale, and each column of a kernel. The runtime's own
-    quantiser also rounds what goes into a product, which changes more answers.
+    Each row of a table has a scale, and so have each 64 numbers in a column of a
+    kernel: one for a whole column changes twice as many answers. The runtime's own
+    quantiser also rounds what goes into a product, which changes more.
     """
     import onnx
 
@@ -85,16 +84,23 @@ def write_small(path: Path, small: Path) -> None:
         values, name = onnx.numpy_helper.to_array(tensor), tensor.name
         if values.ndim != 2 or values.size < 1024 or values.dtype != np.float32:
             continue
-        axis = int(name.endswith("embeddings"))
-        scale = np.maximum(np.abs(values).max(axis, keepdims=True) / 127, 1e-30)
-        parts = {"int8": np.round(values / scale).astype(np.int8), "scale": scale}
+        blocks = values[..., None]
+        if not name.endswith("embeddings"):
+            height, width = values.shape
+            blocks = values.reshape(-1, height if height % 64 else 64, width)
+        scale = np.maximum(np.abs(blocks).max(1, keepdims=True) / 127, 1e-30)
+        rounded = np.round(blocks / scale).astype(np.int8)
+        parts = {"int8": rounded, "scale": scale, "shape": np.array(values.shape)}
         for part, array in parts.items():
             part = onnx.numpy_helper.from_array(array, f"{name}/{part}")
             model.graph.initializer.append(part)
         model.graph.initializer.remove(tensor)
-        node, whole = onnx.helper.make_node, f"{name}/float32"
-        nodes.append(node("Cast", [f"{name}/int8"], [whole], to=onnx.TensorProto.FLOAT))
-        nodes.append(node("Mul", [whole, f"{name}/scale"], [name]))
+        node, steps = onnx.helper.make_node, (f"{name}/whole", f"{name}/scaled")
+        nodes += (
+            node("Cast", [f"{name}/int8"], [steps[0]], to=onnx.TensorProto.FLOAT),
+            node("Mul", [steps[0], f"{name}/scale"], [steps[1]]),
+            node("Reshape", [steps[1], f"{name}/shape"], [name]),
+        )
     for node in reversed(nodes):
         model.graph.node.insert(0, node)
     onnx.save(model, small)
@@ -104,7 +110,7 @@ def write(model: served.ServedModel, directory: Path) -> None:
     """Writes the directory, with the network in float32 and in 8 bits."""
     trained, task, length = model.trained, model.trained.task, model.max_seq_length
     if isinstance(model, served_embeddings.Embeddings):
-        task = tasks.Task(kind="encoder", pooling=model.kind)
+        task = tasks.Task(kind="embedding", pooling=model.kind)
     # 1. The network, whose file gives the same numbers, or with 8 bits can be run.
     exact, small = (directory / "onnx" / f"model{x}.onnx" for x in ("", "_quantized"))
     exact.parent.mkdir()
@@ -142,5 +148,5 @@ def write(model: served.ServedModel, directory: Path) -> None:
     described = tokenizer_json.describe(model.tokenizer)
     files.write_json(directory / "tokenizer.json", described)
     # 3. The page.
-    for name in _PAGE:
+    for name in ("index.html", "answers.js", "package.json"):
         shutil.copyfile(Path(__file__).with_name(name), directory / name)

@@ -9,10 +9,13 @@ import pytest
 
 from bert_keras import export
 from bert_keras.core.settings import finetuning
+from bert_keras.data import tokenization
 from tests import make
-from tests.bert_keras.export.conftest import VOCABULARY
+from tests.bert_keras.export import conftest
 from tests.bert_keras.export.test_every_kind import CASES
 
+# A vowel sign of two parts: the first is a mark, the second a letter.
+VOCABULARY = tokenization.Vocabulary((*conftest.VOCABULARY.tokens, "ಕ", "##\u0cd5"))
 SETTINGS = {"task": "text", "max_seq_length": 24}
 # Windows of these texts have room for a question.
 SPAN = {"span": finetuning.SpanConfig(doc_stride=7, max_query_length=9)}

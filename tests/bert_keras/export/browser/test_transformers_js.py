@@ -17,11 +17,11 @@ from bert_keras import export
 from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.export.browser import tokenizer_json
+from bert_keras.export.browser import tokenizer_json, transformers_js
 from bert_keras.inference import finetuned
 from tests import make
 from tests.bert_keras.export.browser import hostile
-from tests.bert_keras.export.conftest import VOCABULARY
+from tests.bert_keras.export.browser.conftest import VOCABULARY
 
 PAGE = resources.files("bert_keras.export.browser")
 
@@ -118,6 +118,49 @@ def test_what_others_make_of_it_is_our_answer(exported):
         probabilities = scipy.special.softmax(session.run(["logits"], ids)[0][0])
         expected = [*record.probabilities.values()]
         np.testing.assert_allclose(probabilities, expected, atol=1e-5)
+
+
+def test_matrices_are_rounded_in_blocks(tmp_path):
+    """Each to 255 numbers of its own; small matrices and vectors stay as they are."""
+    onnx = pytest.importorskip("onnx")
+    import onnxruntime
+
+    rng = np.random.default_rng(0)
+    sizes = {"kernel": (128, 30), "odd": (40, 30), "x.embeddings": (64, 30)}
+    sizes |= {"small": (31, 33), "bias": (2000,)}
+    arrays = {name: np.float32(rng.normal(0, 2, size)) for name, size in sizes.items()}
+    arrays["kernel"][7, 5], arrays["odd"][:, 3] = 90, 0
+    infos, nodes, tensors = [], [], []
+    for name, array in arrays.items():
+        infos.append(onnx.helper.make_tensor_value_info(f"{name}/out", 1, array.shape))
+        nodes.append(onnx.helper.make_node("Identity", [name], [f"{name}/out"]))
+        tensors.append(onnx.numpy_helper.from_array(array, name))
+    graph = onnx.helper.make_graph(nodes, "matrices", [], infos, tensors)
+    opset = [onnx.helper.make_opsetid("", 17)]
+    model = onnx.helper.make_model(graph, opset_imports=opset, ir_version=8)
+    exact, small = tmp_path / "exact.onnx", tmp_path / "small.onnx"
+    onnx.save(model, exact)
+    transformers_js.write_small(exact, small)
+    num_rounded = sum(arrays[name].size for name in ("kernel", "odd", "x.embeddings"))
+    assert exact.stat().st_size - small.stat().st_size > 2.4 * num_rounded
+    outputs = onnxruntime.InferenceSession(small).run(None, {})
+    found = dict(zip(arrays, outputs, strict=True))
+    blocks = [
+        (found[name][part], arrays[name][part])
+        for name, part in (
+            *(("kernel", np.s_[i : i + 64, j]) for i in (0, 64) for j in range(30)),
+            *(("odd", np.s_[:, j]) for j in range(30)),
+            *(("x.embeddings", np.s_[i]) for i in range(64)),
+        )
+    ]
+    for actual, expected in blocks:
+        most = np.abs(expected).max()
+        error = np.abs(actual - expected)
+        assert error.max() <= most / 254 + 1e-5
+        assert error[np.abs(expected).argmax()] < 1e-5
+    assert any((actual != expected).any() for actual, expected in blocks)
+    for name in ("small", "bias"):
+        assert (found[name] == arrays[name]).all()
 
 
 def test_classes_of_characters_are_the_tokenizers():
