@@ -30,7 +30,7 @@ FLOORS = {
     "training": "core pages data model labelled kinds checkpoints inference report "
     "scoring",
     "export": "core data model labelled kinds checkpoints inference report",
-    "serve": "core kinds export",
+    "serve": "core kinds search export",
     "lab": "core pages data model labelled kinds checkpoints inference training",
     "tpu": "core data model kinds report training",
     "pipelines": "core data",
@@ -208,8 +208,8 @@ def test_branches_on_the_kind_are_few():
 
 
 LINES = {
-    "commands": 1765,
-    "serve": 315,
+    "commands": 1770,
+    "serve": 420,
     "lab": 2940,
     "export": 1360,
     "training": 5565,

@@ -8,7 +8,7 @@ import sys
 
 from bert_keras.commands import parser as options
 from bert_keras.commands.parser import choice, flag, required, value
-from bert_keras.core import files, requirements
+from bert_keras.core import files, manifest, requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import choices, tasks
 
@@ -131,9 +131,13 @@ def predict(args: argparse.Namespace) -> None:
 
 
 @options.Verb(
-    "a page to try a model on, and TensorFlow Serving's REST",
+    "a page to try a model or to search an index, and JSON beside it",
     {
-        "--model": required(options.ANY_CHECKPOINT),
+        "--model": f"{options.ANY_CHECKPOINT}; with --index: place of the index's "
+        "model, if it has moved",
+        "--index": "directory that `index` made, to search",
+        "--rerank": "run directory of `finetune --task ranking`, which orders the best "
+        "hits of --index",
         "--port": value("port to listen on; 0 is a free one", default=8000),
         "--host": value(
             "address to listen on; 0.0.0.0 is open to all who reach this machine",
@@ -145,7 +149,11 @@ def predict(args: argparse.Namespace) -> None:
 def serve(args: argparse.Namespace) -> None:
     for name in ("fastapi", "uvicorn"):
         requirements.check_installed(name, "serve", "`serve` needs the package")
-    options.check_paths(models=[args.model])
+    if args.index is None and (args.model is None or args.rerank):
+        raise InputError("give a model with --model, or an index with --index")
+    options.check_paths(models=filter(None, (args.model, args.rerank)))
+    if args.index is not None:
+        manifest.read_manifest(args.index, kind="index")
     if not 0 <= args.port < 1 << 16:
         raise InputError(f"--port is a number from 0 to 65535, got {args.port}")
     address = (args.host, args.port)
@@ -162,7 +170,8 @@ def serve(args: argparse.Namespace) -> None:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         from bert_keras.serve import app
 
-        app.run(args.model, listener)
+        named = options.named(args, "model", "index")
+        app.run(listener, reranker=args.rerank, **named)
 
 
 @options.Verb(

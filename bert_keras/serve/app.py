@@ -1,15 +1,19 @@
-"""A page to try a model on, and TensorFlow Serving's REST beside it."""
+"""Pages to try a model and to search an index, and JSON for programs beside them."""
 
 import asyncio
+import dataclasses
+import functools
+import json
 import queue
+import re
 import socket
 from importlib import resources
 from typing import Any
 
+import anyio
 import fastapi
 import uvicorn
-from starlette import exceptions, requests
-from starlette.middleware import trustedhost
+from starlette import concurrency, datastructures, exceptions, requests, types
 
 from bert_keras import __version__
 from bert_keras.core import files
@@ -17,46 +21,20 @@ from bert_keras.core.errors import InputError
 from bert_keras.export import writing
 from bert_keras.export.servers import warm_up
 from bert_keras.kinds import served
+from bert_keras.search import searching
 from bert_keras.serve import answering, rest
 
 MAX_BYTES, GRACE_SECONDS = 1 << 20, 60
 """The largest body of a request, and the time that a signal leaves for answers."""
 
-PAGE = {"": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
-"""Files of the page; at the root is `page.html`."""
+MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
 POLICY += "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 
 def build(answerer: answering.Answerer, name: str, *, host: str) -> fastapi.FastAPI:
     """Returns the application for a model that clients call `name`."""
-    app = fastapi.FastAPI(title=name, version=__version__, redoc_url=None)
-    if host in (local := ["127.0.0.1", "localhost"]):
-        # No page of another site may reach this server by a name of its own.
-        app.add_middleware(trustedhost.TrustedHostMiddleware, allowed_hosts=local)
-    faults = exceptions.HTTPException, InputError, requests.ClientDisconnect, Exception
-    for kind in faults:
-        app.add_exception_handler(kind, _refuse)
     inputs = answerer.signatures[served.STRINGS].inputs
-    texts = {1: "a text", 2: ["a text", "another"]}
-    example = {"instances": [{spec.name: texts[spec.shape.rank] for spec in inputs}]}
-    body = {"content": {"application/json": {"example": example}}}
-
-    @app.post("/v1/models/{model}:predict", openapi_extra={"requestBody": body})
-    async def predict(model: str, request: fastapi.Request) -> fastapi.Response:
-        """Answers `instances` or `inputs`, as TensorFlow Serving does."""
-        status(model)
-        answer = await _answer(answerer, await _body(request))
-        return fastapi.Response(answer, media_type="application/json")
-
-    @app.get("/v1/models/{model}")
-    def status(model: str) -> dict[str, Any]:
-        if model != name:
-            raise fastapi.HTTPException(404, f"no model of this name, but {name}")
-        is_fine = {"error_code": "OK", "error_message": ""}
-        state = {"version": "1", "state": "AVAILABLE", "status": is_fine}
-        return {"model_version_status": [state]}
-
     facts = {
         "name": name,
         "kind": answerer.model.trained.task.kind,
@@ -64,14 +42,115 @@ def build(answerer: answering.Answerer, name: str, *, host: str) -> fastapi.Fast
         "inputs": {spec.name: spec.shape.rank for spec in inputs},
         "outputs": [*answerer.functions[served.STRINGS].structured_outputs],
     }
+    app = _with_pages("page", facts, host=host)
+    texts = {1: "a text", 2: ["a text", "another"]}
+    example = {"instances": [{spec.name: texts[spec.shape.rank] for spec in inputs}]}
+
+    @app.post("/v1/models/{model}:predict", openapi_extra=_shown(example))
+    async def predict(model: str, request: fastapi.Request) -> fastapi.Response:
+        """Answers `instances` or `inputs`, as TensorFlow Serving does."""
+        status(model)
+        signature, columns, has_rows = rest.read(
+            await _body(request), answerer.signatures
+        )
+        try:
+            future = answerer.submit(signature, columns)
+        except queue.Full:
+            raise _too_many() from None
+        outputs = await asyncio.wrap_future(future)
+        answer = rest.write(outputs, has_rows=has_rows)
+        return fastapi.Response(answer, media_type="application/json")
+
+    @app.get("/v1/models/{model}")
+    def status(model: str) -> dict[str, Any]:
+        """Says whether the model is ready, as TensorFlow Serving does."""
+        if model != name:
+            raise fastapi.HTTPException(404, f"no model of this name, but {name}")
+        is_fine = {"error_code": "OK", "error_message": ""}
+        state = {"version": "1", "state": "AVAILABLE", "status": is_fine}
+        return {"model_version_status": [state]}
+
+    return app
+
+
+def build_search(
+    index: searching.SearchIndex, name: str, *, host: str, reranker: str | None = None
+) -> fastapi.FastAPI:
+    """Returns the application for an index, opened with `reranker`."""
+    facts = {"name": name, "num_pieces": len(index), "reranker": reranker}
+    app = _with_pages("search", facts, host=host)
+    # One search takes all processors already.
+    turn = anyio.CapacityLimiter(1)
+    example = {"question": "a question", "top": 10, "by": "both"}
+
+    @app.post("/v1/search", openapi_extra=_shown(example))
+    async def search(request: fastapi.Request) -> fastapi.Response:
+        """Finds the pieces of texts that answer a question best. `by` is `both`,
+        `words` or `vectors`; `top` is a number of pieces from 1."""
+        asked = rest.read_search(await _body(request))
+        if turn.statistics().tasks_waiting >= answering.MAX_WAITING:
+            raise _too_many()
+        async with turn:
+            # Someone who types on hangs up, and asks anew.
+            if await request.is_disconnected():
+                raise requests.ClientDisconnect
+            work = functools.partial(index.search, by=asked.by)
+            hits = await concurrency.run_in_threadpool(work, asked.question, asked.top)
+        body = json.dumps({"hits": [dataclasses.asdict(hit) for hit in hits]})
+        return fastapi.Response(body, media_type="application/json")
+
+    return app
+
+
+def _with_pages(page: str, facts: dict[str, Any], *, host: str) -> fastapi.FastAPI:
+    """Returns an application that has a page, its files, and a page of all requests."""
+    app = fastapi.FastAPI(
+        title=facts["name"], version=__version__, docs_url=None, redoc_url=None
+    )
+    if host in (local := ("127.0.0.1", "::1", "localhost")):
+        app.add_middleware(_only_for, names=local)
+    faults = exceptions.HTTPException, InputError, requests.ClientDisconnect, Exception
+    for kind in faults:
+        app.add_exception_handler(kind, _refuse)
     app.get("/page.json", include_in_schema=False)(lambda: facts)
     folder = resources.files("bert_keras.serve")
     headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
-    for path, media_type in PAGE.items():
-        file = (folder / (path or "page.html")).read_bytes()
+    names = ("page.css", "common.js", f"{page}.js", "docs.js")
+    paths = {"": f"{page}.html", "docs": "docs.html", **{name: name for name in names}}
+    for path, name in paths.items():
+        media_type = MEDIA_TYPES[name.rpartition(".")[2]]
+        file = (folder / name).read_bytes()
         response = fastapi.Response(file, headers=headers, media_type=media_type)
         app.add_route(f"/{path}", lambda _, response=response: response)
     return app
+
+
+def _shown(example: dict[str, Any]) -> dict[str, Any]:
+    """Returns the description of a request whose body is read without FastAPI."""
+    return {"requestBody": {"content": {"application/json": {"example": example}}}}
+
+
+def _only_for(app: types.ASGIApp, names: tuple[str, ...]) -> types.ASGIApp:
+    """Refuses requests to other hosts: no page of another site may reach a server of
+    this machine by a name of its own."""
+
+    async def checked(
+        scope: types.Scope, receive: types.Receive, send: types.Send
+    ) -> None:
+        if scope["type"] == "http":
+            host = datastructures.Headers(scope=scope).get("host", "")
+            if re.sub(r":\d*$", "", host).strip("[]") not in names:
+                reason = f"no host of this name, but {', '.join(names)}"
+                refusal = await _refuse(None, fastapi.HTTPException(400, reason))
+                return await refusal(scope, receive, send)
+        await app(scope, receive, send)
+
+    return checked
+
+
+def _too_many() -> fastapi.HTTPException:
+    reason = "too many requests are waiting: try again in a second"
+    return fastapi.HTTPException(503, reason, {"Retry-After": "1"})
 
 
 async def _refuse(_, error: Any) -> fastapi.Response:
@@ -94,26 +173,29 @@ async def _body(request: fastapi.Request) -> bytes:
     return body
 
 
-async def _answer(answerer: answering.Answerer, body: bytes) -> bytes:
-    signature, columns, has_rows = rest.read(body, answerer.signatures)
-    try:
-        future = answerer.submit(signature, columns)
-    except queue.Full:
-        reason = "too many requests are waiting: try again in a second"
-        raise fastapi.HTTPException(503, reason, {"Retry-After": "1"}) from None
-    return rest.write(await asyncio.wrap_future(future), has_rows=has_rows)
-
-
-def run(model_dir: str, listener: socket.socket) -> None:
-    """Serves a model of any format that `export` takes, until a signal, and then
-    answers what has begun. Texts are not logged."""
-    directory = files.path(model_dir).absolute()
-    answerer = answering.Answerer(writing.load(directory))
-    # So that the first user does not wait for kernels and buffers.
-    name, inputs = next(warm_up.requests(answerer.model))
-    answerer.submit(name, list(inputs.values())).result()
+def run(
+    listener: socket.socket,
+    *,
+    model: str | None = None,
+    index: str | None = None,
+    reranker: str | None = None,
+) -> None:
+    """Serves a model of any format that `export` takes, or an index, whose model may
+    have moved to `model`, until a signal, and then answers what has begun. Texts are
+    not logged."""
     host, port = listener.getsockname()[:2]
-    app = build(answerer, directory.name, host=host)
+    # The first question is ours, so that no user waits for kernels and buffers.
+    if index is not None:
+        opened = searching.SearchIndex(index, model=model, reranker=reranker)
+        opened.search("a")
+        name = files.path(index).absolute().name
+        app = build_search(opened, name, reranker=reranker, host=host)
+    else:
+        directory = files.path(str(model)).absolute()
+        answerer = answering.Answerer(writing.load(directory))
+        signature, inputs = next(warm_up.requests(answerer.model))
+        answerer.submit(signature, list(inputs.values())).result()
+        app = build(answerer, directory.name, host=host)
     print(f"http://{f'[{host}]' if ':' in host else host}:{port}/", flush=True)
     config = uvicorn.Config(app, log_config=None, access_log=False, ws="none")
     config.timeout_graceful_shutdown = GRACE_SECONDS

@@ -1,15 +1,4 @@
 "use strict";
-// Everything that a model or a user wrote enters the page as text, never as HTML.
-
-const $ = (id) => document.getElementById(id);
-
-function element(tag, { text, kind, children = [] } = {}) {
-  const made = document.createElement(tag);
-  if (text !== undefined) made.textContent = text;
-  if (kind) made.className = kind;
-  made.append(...children);
-  return made;
-}
 
 const percent = (share) => `${(100 * share).toFixed(1)} %`;
 const heading = (text) => element("h2", { text });
@@ -130,7 +119,7 @@ const EXAMPLES = {
 };
 const MASKED = "The old man lit his [MASK].";
 
-let facts, draw, asked, timer;
+let facts, draw;
 
 function buildForm() {
   $("name").textContent = document.title = facts.name;
@@ -160,48 +149,16 @@ function readForm() {
   return values;
 }
 
-// A model whose weights are not finite answers NaN, which is no JSON.
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return { error: "The numbers of the answer are not finite." };
-  }
-}
-
-async function ask() {
-  clearTimeout(timer);
+function ask() {
   const { other, ...row } = readForm();
   // Only a second text may be empty.
   if (Object.entries(row).some(([name, value]) => !value.length && !["text_pair", "beginning"].includes(name))) return;
-  if (asked) asked.abort();
-  const mine = (asked = new AbortController());
-  const path = `v1/models/${encodeURIComponent(facts.name)}:predict`;
   const body = JSON.stringify({ instances: other ? [row, { text: other }] : [row] });
-  $("status").textContent = "…";
-  try {
-    const response = await fetch(path, { method: "POST", body, signal: mine.signal });
-    const text = await response.text();
-    const answer = parsed(text);
-    if (answer.error) throw new Error(answer.error);
+  send(`v1/models/${encodeURIComponent(facts.name)}:predict`, body, ({ predictions }) => {
     const names = facts.outputs;
-    const rows = answer.predictions.map((value) => (names.length > 1 ? value : { [names[0]]: value }));
-    $("answer").replaceChildren(...draw(rows[0], row, rows));
-    const quoted = body.replaceAll("'", "'\\''");
-    $("request").textContent = `curl ${new URL(path, location.href)} -d '${quoted}'`;
-    $("response").textContent = text.length > 5000 ? `${text.slice(0, 5000)}…` : text;
-    $("json").hidden = false;
-    show("");
-  } catch (error) {
-    if (error.name !== "AbortError") show(error instanceof TypeError ? "The server does not answer." : error.message);
-  }
-  if (asked === mine) $("status").textContent = "";
-}
-
-function show(message) {
-  $("error").textContent = message;
-  $("error").hidden = !message;
-  $("answer").hidden = Boolean(message);
+    const rows = predictions.map((value) => (names.length > 1 ? value : { [names[0]]: value }));
+    return draw(rows[0], row, rows);
+  });
 }
 
 async function start() {
@@ -209,9 +166,7 @@ async function start() {
   const isOf = ([outputs]) => String([...outputs].sort()) === String([...facts.outputs].sort());
   draw = VIEWS.find(isOf)[1];
   buildForm();
-  $("form").addEventListener("submit", (event) => { event.preventDefault(); ask(); });
-  $("form").addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(ask, 300); });
-  $("form").addEventListener("keydown", (event) => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) ask(); });
+  listen(ask);
 }
 
 start().catch((error) => show(`The page does not work: ${error.message}`));

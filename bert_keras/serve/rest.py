@@ -1,4 +1,4 @@
-"""Requests and answers in TensorFlow Serving's REST form.
+"""Requests and answers, of a model in TensorFlow Serving's REST form.
 
 https://www.tensorflow.org/tfx/serving/api_rest describes it. The sentences of errors
 and the bounds are our own.
@@ -6,17 +6,20 @@ and the bounds are our own.
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pydantic
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError, check_choice, one_line
+from bert_keras.core.settings import choices, strict
 from bert_keras.kinds import served
 
-MAX_ROWS, MAX_PARTS, MAX_TEXT_BYTES = 128, 256, 100_000
-"""Bounds: rows of a request, strings of a row's list (passages), bytes of a text."""
+MAX_ROWS, MAX_PARTS, MAX_TEXT_BYTES, MAX_QUESTION = 128, 256, 100_000, 2_000
+"""Bounds: rows of a request, strings of a row's list (passages), bytes of a text,
+characters of a question to an index."""
 
 
 def read(
@@ -24,17 +27,14 @@ def read(
 ) -> tuple[str, list[np.ndarray], bool]:
     """Returns the signature that a request names, the signature's inputs in order, with
     strings as bytes, and whether the request has rows. Raises an `InputError`."""
-    try:
-        request = json.loads(body, object_hook=_decode)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(f"expected JSON: {one_line(error)}") from None
+    request = _parse(body)
     keys = {"instances", "inputs"} & (set(request) if type(request) is dict else set())
     if len(keys) != 1:
         raise InputError("expected an object with either `instances` or `inputs`")
     signature = str(request.get("signature_name") or served.STRINGS)
     check_choice("`signature_name`", signature, signatures)
     specs = signatures[signature].inputs
-    names = [spec.name for spec in specs]
+    names = [str(spec.name) for spec in specs]
     # All columns are read as one row of whole columns.
     has_rows = "instances" in keys
     rows = request["instances"] if has_rows else [request["inputs"]]
@@ -51,6 +51,31 @@ def read(
     if len({len(column) for column in columns}) > 1:
         raise InputError(f"expected as many rows of {', '.join(names)}")
     return signature, columns, has_rows
+
+
+class Search(strict.StrictModel):
+    """A question to an index."""
+
+    question: str
+    top: int = pydantic.Field(10, ge=1, le=MAX_ROWS)
+    by: choices.SearchBy = "both"
+
+    def _problems(self) -> Iterator[str]:
+        # Each word is looked up in the whole index.
+        if (size := len(self.question)) > MAX_QUESTION:
+            yield f"expected {MAX_QUESTION} characters at most, got {size}"
+
+
+def read_search(body: bytes) -> Search:
+    """Returns the question that a request asks. Raises an `InputError`."""
+    return strict.build_config(Search, _parse(body))
+
+
+def _parse(body: bytes) -> Any:
+    try:
+        return json.loads(body, object_hook=_decode)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(f"expected JSON: {one_line(error)}") from None
 
 
 def _decode(value: dict[str, Any]) -> Any:

@@ -123,18 +123,66 @@ def answerer_of(run_of) -> Callable[[str], Any]:
     return load
 
 
+def client_for(built: Any) -> Any:
+    """A client of an application."""
+    from starlette import testclient
+
+    return testclient.TestClient(
+        built, base_url="http://127.0.0.1", raise_server_exceptions=False
+    )
+
+
 @pytest.fixture
 def client_of(answerer_of) -> Callable[[str], Any]:
     """A function from the name of a case to a client of its server."""
     pytest.importorskip("fastapi")
-    from starlette import testclient
-
     from bert_keras.serve import app
 
-    def connect(name: str) -> testclient.TestClient:
-        built = app.build(answerer_of(name), name, host="127.0.0.1")
-        return testclient.TestClient(
-            built, base_url="http://127.0.0.1", raise_server_exceptions=False
-        )
+    return lambda name: client_for(app.build(answerer_of(name), name, host="127.0.0.1"))
+
+
+LINES = (
+    "😀 The film <img src=x> is Great .",
+    "the plot is so awful",
+    "日日 a scene is lovely",
+    "<b>so</b> dull and weak",
+    LONG,
+)
+
+
+@pytest.fixture(scope="session")
+def index_dir(made_once, run_of) -> Path:
+    """An index of `LINES` and of a file with accents in its name."""
+    pytest.importorskip("faiss")
+    from bert_keras.search import building
+
+    def fill(directory: Path) -> None:
+        (directory / "lines.txt").write_text("\n".join(LINES))
+        (directory / "<i>é.txt").write_text("a film so weak\n")
+        paths = [str(path) for path in sorted(directory.glob("*.txt"))]
+        building.build(run_of("vectors"), paths, directory / "own")
+
+    return made_once.directory("served_index", fill) / "own"
+
+
+@pytest.fixture(scope="session")
+def indexes(index_dir, run_of) -> dict[str | None, Any]:
+    """The index without a reranker, and with one, by its name."""
+    from bert_keras.search import searching
+
+    open_index = searching.SearchIndex
+    ranker = run_of("ranking")
+    return {None: open_index(index_dir), "R": open_index(index_dir, reranker=ranker)}
+
+
+@pytest.fixture
+def search_client(indexes) -> Callable[..., Any]:
+    """A function from the name of a reranker to a client of the index's server."""
+    pytest.importorskip("fastapi")
+    from bert_keras.serve import app
+
+    def connect(reranker: str | None = None) -> Any:
+        options = {"host": "127.0.0.1", "reranker": reranker}
+        return client_for(app.build_search(indexes[reranker], "own", **options))
 
     return connect

@@ -203,11 +203,40 @@ def test_names_methods_and_sizes_of_requests(client_of):
     assert large.json() == {"error": "expected 1048576 bytes at most"}
     [state] = client.get("/v1/models/classes").json()["model_version_status"]
     assert state["state"] == "AVAILABLE"
-    assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
-    described = client.get("/openapi.json").json()["paths"]
-    content = described["/v1/models/{model}:predict"]["post"]["requestBody"]["content"]
-    example = content["application/json"]["example"]
-    assert client.post(PATH, json=example).status_code == 200
+    for host in (
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "evil@127.0.0.1",
+        "",
+        "[",
+        ":",
+    ):
+        for path in ("/", "/openapi.json", "/page.js", "/v1/models/classes"):
+            other = client.get(path, headers={"Host": host})
+            assert other.status_code == 400
+            message = "no host of this name, but 127.0.0.1, ::1, localhost"
+            assert other.json() == {"error": message}
+    for host in ("localhost", "localhost:80", "127.0.0.1:8000", "[::1]:80", "[::1]"):
+        assert client.get("/", headers={"Host": host}).status_code == 200
+
+
+def test_requests_are_described_with_examples(client_of, search_client):
+    expected = {
+        "classes": ["/v1/models/{model}:predict", "/v1/models/{model}"],
+        "own": ["/v1/search"],
+    }
+    for client in (client_of("classes"), search_client()):
+        described = client.get("/openapi.json").json()
+        name = described["info"]["title"]
+        assert [*described["paths"]] == expected[name]
+        for path, operations in described["paths"].items():
+            for method, operation in operations.items():
+                assert operation["description"]
+                content = operation.get("requestBody", {}).get("content", {})
+                example = content.get("application/json", {}).get("example")
+                own = path.replace("{model}", name)
+                answer = client.request(method, own, json=example)
+                assert answer.status_code == 200
 
 
 def test_forms_of_one_input(client_of):
@@ -246,16 +275,26 @@ def test_numbers_that_are_not_finite_are_written_as_tensorflow_serving_does():
     assert rest.write(outputs, has_rows=True) == b'{"predictions": [NaN, Infinity]}'
 
 
-def test_the_page_loads_nothing_from_elsewhere(client_of):
-    client = client_of("classes")
-    for path, kind in (("/", "html"), ("/page.css", "css"), ("/page.js", "javascript")):
-        response = client.get(path)
-        assert response.headers["content-type"] == f"text/{kind}; charset=utf-8"
-        policy = response.headers["content-security-policy"]
-        assert policy.startswith("default-src 'none'; script-src 'self';")
-        assert not re.search(
-            "https?://|//[a-z]|innerHTML|<script>|style=", response.text
+def test_the_pages_load_nothing_from_elsewhere(client_of, search_client):
+    for client, script in ((client_of("classes"), "page"), (search_client(), "search")):
+        files = {"/": "html", "/docs": "html", "/page.css": "css"}
+        files |= dict.fromkeys(
+            ("/common.js", "/docs.js", f"/{script}.js"), "javascript"
         )
+        for path, kind in files.items():
+            response = client.get(path)
+            assert response.headers["content-type"] == f"text/{kind}; charset=utf-8"
+            policy = response.headers["content-security-policy"]
+            assert policy.startswith("default-src 'none'; script-src 'self';")
+            assert not re.search(
+                "https?://|//[a-z]|innerHTML|<script>|style=", response.text
+            )
+            for name in re.findall(r'(?:src|href)="([\w.]+)"', response.text):
+                assert client.get(f"/{name}").status_code == 200, name
+
+
+def test_facts_of_the_page(client_of):
+    client = client_of("classes")
     assert client.get("/page.json").json() == {
         "name": "classes",
         "kind": "classification",

@@ -1,5 +1,8 @@
 """The page in Chromium: type, read the answer, each kind once."""
 
+import json
+import shlex
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -126,13 +129,74 @@ def test_someone_types_and_reads_the_answer(name, browser, client_of):
         shown = "document.querySelector('#request').textContent"
         browser.wait(f"return {ends!r}.every((end) => {shown}.includes(end))")
         check(name, browser, row, answers, facts)
-    # Nothing that was typed or answered has become HTML.
-    made = "return document.querySelectorAll('main img, main b, main i').length"
+    check_is_text(browser)
+
+
+def check_is_text(browser: Any) -> None:
+    """Nothing that was typed or answered has become HTML, and all fits."""
+    made = "return document.querySelectorAll('main img, main b *, main i').length"
     assert browser.run(made) == 0
     for width in (400, 1200):
         browser.look(width=width)
         too_wide = "document.documentElement.scrollWidth > innerWidth"
         assert browser.run(f"return [innerWidth, {too_wide}]") == [width, False]
+
+
+TEXTS = "return [...document.querySelectorAll('li .text')].map((p) => p.innerText)"
+PLACES = "return [...document.querySelectorAll('li b')].map((b) => b.innerText)"
+
+
+@pytest.mark.parametrize("reranker", [None, "R"])
+def test_someone_searches(reranker, browser, search_client):
+    client = search_client(reranker)
+    question = "<img src=x> FÍLM so 日?"
+    with serving(client.app) as port:
+        browser.open(f"http://127.0.0.1:{port}/")
+        browser.wait("return document.querySelector('#size').innerText")
+        browser.type("input[name=question]", question)
+        browser.wait("return document.querySelector('li')")
+        asked = {"question": question, "top": 10}
+        hits = client.post("/v1/search", json=asked).json()["hits"]
+        assert browser.run(TEXTS) == [hit["text"] for hit in hits]
+        names = [hit["document"].rpartition("/")[2] for hit in hits]
+        assert browser.run(PLACES) == names
+        # Words are marked without regard to case and accents, each ideograph alone.
+        marks = set(browser.run(MARKS))
+        assert marks == {"film", "img", "src", "x", "so", "日"}
+        check_is_text(browser)
+        # Words alone, with the keyboard: the radio button after the question.
+        browser.press("\ue004", "\ue014")
+        request = "document.querySelector('#request').textContent"
+        browser.wait(f"return {request}.includes('words')")
+        asked["by"] = "words"
+        hits = client.post("/v1/search", json=asked).json()["hits"]
+        assert browser.run(TEXTS) == [hit["text"] for hit in hits]
+        # The address is that of this search.
+        browser.open(browser.run("return location.href"))
+        browser.wait("return document.querySelector('li')")
+        assert browser.run(TEXTS) == [hit["text"] for hit in hits]
+        browser.type("input[name=question]", "bridge")
+        browser.wait("return !document.querySelector('li')")
+        shown = browser.run("return document.querySelector('#answer').innerText")
+        assert shown == "No piece has a word of the question."
+
+
+@pytest.mark.parametrize("is_search", [False, True])
+def test_requests_are_shown_without_a_network(
+    is_search, browser, client_of, search_client
+):
+    client = search_client() if is_search else client_of("classes")
+    with serving(client.app) as port:
+        browser.open(f"http://127.0.0.1:{port}/docs")
+        browser.wait("return document.querySelector('pre')")
+        shown = browser.run("return document.querySelector('pre').innerText")
+        done = subprocess.run(shlex.split(shown), capture_output=True, check=True)
+        assert "error" not in json.loads(done.stdout)
+        loaded = "return performance.getEntriesByType('resource').map((r) => r.name)"
+        home = f"http://127.0.0.1:{port}/"
+        assert all(name.startswith(home) for name in browser.run(loaded))
+    # A policy that refuses a file says so.
+    assert not [m for m in browser.messages() if "Content Security Policy" in m]
 
 
 def test_a_server_that_has_gone_and_an_error_are_told(browser, client_of):

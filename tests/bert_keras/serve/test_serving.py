@@ -24,7 +24,8 @@ def refusal(capsys):
     """A function from options to the line that refuses them."""
 
     def refuse(model, *options: str) -> str:
-        assert cli.main(["serve", "--model", str(model), *options]) == 2
+        models = [] if model is None else ["--model", str(model)]
+        assert cli.main(["serve", *models, *options]) == 2
         [line] = capsys.readouterr().err.splitlines()
         return line.removeprefix("bert-keras serve: error: ")
 
@@ -45,12 +46,24 @@ def test_what_cannot_be_served(refusal, run_of, tmp_path, monkeypatch):
     encoder = make.make_run(tmp_path / "encoder", VOCABULARY, kind="encoder")
     expected = f"{encoder}: an encoder without a head, which answers nothing"
     assert refusal(encoder, "--port", "0").startswith(expected)
+    neither = "give a model with --model, or an index with --index"
+    assert refusal(None) == refusal(run, "--rerank", str(run)) == neither
+    for place, problem in ((run, "no manifest.json"), (tmp_path / "x", "no such dir")):
+        assert refusal(None, "--index", str(place)).startswith(f"{place}: {problem}")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     missing = refusal(run)
     assert missing.startswith("`serve` needs the package uvicorn (")
     assert missing.endswith(
         ": run `pip install '.[serve]' -c constraints.txt` in the checkout"
     )
+
+
+def test_an_index_of_another_model(refusal, index_dir, run_of):
+    index = ("--port", "0", "--index", str(index_dir))
+    other = refusal(run_of("ranking"), *index)
+    assert other.startswith(f"{run_of('ranking')}: ")
+    other = refusal(None, *index, "--rerank", str(run_of("vectors")))
+    assert other.startswith(f"{run_of('vectors')}: ")
 
 
 def test_a_port_in_use_is_refused_before_tensorflow_is_loaded(run_of):
@@ -94,3 +107,22 @@ def test_sigterm_finishes_what_has_begun(run_of):
         errors = server.stderr.read()
     assert "stopped by SIGTERM" in errors
     assert "SECRET" not in errors and "Traceback" not in errors
+
+
+@pytest.mark.slow
+def test_the_verb_serves_an_index(index_dir, indexes, run_of):
+    command = [sys.executable, "-m", "bert_keras", "serve", "--index", str(index_dir)]
+    ranker = str(run_of("ranking"))
+    command += ["--rerank", ranker, "--port", "0"]
+    body = json.dumps({"question": "film", "top": 2}).encode()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        url = server.stdout.readline().strip()
+        page = urllib.request.urlopen(url, timeout=60).read()
+        facts = json.load(urllib.request.urlopen(f"{url}page.json", timeout=60))
+        hits = json.load(urllib.request.urlopen(f"{url}v1/search", body, timeout=60))
+        server.terminate()
+        assert server.wait(60) == 143
+    assert b"<title>Search" in page
+    assert facts == {"name": "own", "num_pieces": 13, "reranker": ranker}
+    expected = [hit.text for hit in indexes["R"].search("film", 2)]
+    assert [hit["text"] for hit in hits["hits"]] == expected
