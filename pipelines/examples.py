@@ -20,7 +20,7 @@ from typing import Any
 from bert_keras.core import files, manifest, ownership
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
-from bert_keras.data import batch_tokenizer, tokenization
+from bert_keras.data import batch_tokenizer, corpora, tokenization
 from bert_keras.pipelines import buckets, documents, instances, records
 from bert_keras.pipelines.engine import steps
 
@@ -92,7 +92,7 @@ def build_examples(
     if num_shards is not None and num_shards < 1:
         raise InputError(f"--num_shards must be at least 1, got {num_shards}")
     vocabulary = tokenization.Vocabulary.load(vocab_path, do_lower_case=do_lower_case)
-    corpus = documents.open_corpus(corpus_dir)
+    corpus = corpora.open_corpus(corpus_dir)
     job = ExamplesJob(
         output_dir=str(output_dir),
         config=config,
@@ -182,7 +182,7 @@ def _place_rare(
     if not sizes or job.num_shards == 1:
         return job
     title = "examples: find rare sources"
-    for document in documents.read_corpus(corpus_dir, corpus, title=title):
+    for document in corpora.read_corpus(corpus_dir, corpus, title=title):
         source = instances.source_name(document["source"])
         if source in sizes:
             sizes[source][document["id"]] = sum(map(len, document["paragraphs"]))
@@ -235,7 +235,7 @@ class _Tokenize(steps.Step):
     def process(self, shard: tuple[str, int]) -> Iterator[Any]:
         path, num_bytes = shard
         counts: Counter[str] = Counter()
-        read = documents.read_shard(path)
+        read = corpora.read_shard(path)
         for document in buckets.tokenize_documents(read, self._tokenizer, counts):
             parts = [document]
             if num_parts := self._job.num_parts.get(document.id):

@@ -20,7 +20,8 @@ import numpy as np
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import choices
-from bert_keras.pipelines import documents, words
+from bert_keras.data import corpora
+from bert_keras.pipelines import words
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def write_pairs(
     if not 0 < dev_percent < 100:
         raise InputError(f"--dev_percent is between 0 and 100, got {dev_percent:g}")
     files.check_is_new(output_dir)
-    corpus = documents.open_corpus(corpus_dir)
+    corpus = corpora.open_corpus(corpus_dir)
     # Eight bytes for each text, where a set has 82; the texts themselves are on disk.
     trained = array.array("Q")
     counts = {TRAIN_NAME: 0, DEV_NAME: 0}
@@ -69,7 +70,7 @@ def write_pairs(
     ):
         # 1. The pairs to train on, and those that may be held out.
         train.write(_HEADER)
-        for document in documents.read_corpus(corpus_dir, corpus, title="pairs"):
+        for document in corpora.read_corpus(corpus_dir, corpus, title="pairs"):
             pairs = pairs_of(document, kind=kind, per_document=per_document)
             lines = ["\t".join(pair) + "\n" for pair in pairs]
             if _number(document["id"]) < dev_percent / 100 * 2**64:

@@ -23,7 +23,7 @@ from typing import Any
 
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError
-from bert_keras.data import tokenization
+from bert_keras.data import corpora, tokenization
 from bert_keras.pipelines import documents, wordpiece
 from bert_keras.pipelines.engine import steps
 
@@ -74,7 +74,7 @@ def build_vocabulary(
     written, counts lie next to it, from which an interrupted command resumes.
     `do_lower_case` also strips accents.
     """
-    corpus = documents.open_corpus(corpus_dir)
+    corpus = corpora.open_corpus(corpus_dir)
     num_bytes = sum(shard.num_bytes for shard in corpus.shards)
     settings = [vocab_size, do_lower_case, *(shard.sha256 for shard in corpus.shards)]
     digest = hashlib.sha256(repr(settings).encode()).hexdigest()
@@ -156,7 +156,7 @@ class _Count(steps.Step):
         # Distinct stretches between white space are few: splitting each of them only
         # once saves time.
         chunks: Counter[str] = Counter()
-        for document in documents.read_shard(path):
+        for document in corpora.read_shard(path):
             sentences = itertools.chain.from_iterable(document["paragraphs"])
             chunks.update(tokenization.split_at_white_space(" ".join(sentences)))
             if len(chunks) >= _MAX_CHUNKS_IN_MEMORY:

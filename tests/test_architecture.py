@@ -210,7 +210,7 @@ def test_branches_on_the_kind_are_few():
 LINES = {
     "commands": 1770,
     "serve": 420,
-    "lab": 2940,
+    "lab": 2925,
     "export": 1360,
     "training": 5565,
     "report": 1610,
@@ -222,11 +222,11 @@ LINES = {
     "graphs": 610,
     "labelled": 1660,
     "model": 2575,
-    "data": 1740,
+    "data": 1810,
     "pages": 775,
     "core": 3395,
     "tpu": 2090,
-    "pipelines": 7965,
+    "pipelines": 7915,
     "door": 135,
 }
 """Lines that each folder may have; 47,000 in all are the aim. Raise a number only with

@@ -7,6 +7,7 @@ import pytest
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError, Unavailable
+from bert_keras.data import corpora
 from bert_keras.pipelines import documents
 
 DOCUMENT = {"id": "a", "source": "s", "title": "é", "paragraphs": [["One.", "Two."]]}
@@ -16,7 +17,7 @@ LINE = json.dumps(DOCUMENT, ensure_ascii=False).encode()
 def test_round_trip(tmp_path):
     path = tmp_path / "d.jsonl.gz"
     shard = documents.write_shard(path, iter([LINE, LINE]))
-    assert list(documents.read_shard(path)) == [DOCUMENT, DOCUMENT]
+    assert list(corpora.read_shard(path)) == [DOCUMENT, DOCUMENT]
     assert gzip.decompress(path.read_bytes()) == LINE + b"\n" + LINE + b"\n"
     assert documents.write_shard(tmp_path / "b", [LINE] * 2).sha256 == shard.sha256
 
@@ -37,7 +38,7 @@ def test_a_shard_that_is_none(data, message, tmp_path):
     path = tmp_path / "d.jsonl.gz"
     path.write_bytes(data)
     with pytest.raises(InputError, match=message):
-        list(documents.read_shard(path))
+        list(corpora.read_shard(path))
 
 
 @pytest.mark.parametrize(
@@ -55,5 +56,5 @@ def test_a_disk_or_store_that_does_not_answer(error, monkeypatch):
 
     monkeypatch.setattr(files, "open_to_read", lambda path: Failing())
     with pytest.raises(type(error)) as caught:
-        list(documents.read_shard("d"))
+        list(corpora.read_shard("d"))
     assert caught.value is error

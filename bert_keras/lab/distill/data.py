@@ -1,17 +1,15 @@
 """The data of a distillation: its settings, completed, and its texts."""
 
-import gzip
-import json
 import operator
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_keras.checkpoints import native, starting_point, weights
-from bert_keras.core import errors, files, manifest
+from bert_keras.core import files, manifest
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
+from bert_keras.data import corpora
 from bert_keras.kinds import catalogue, registry, splits
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import text, text_forms
@@ -137,8 +135,10 @@ def read_data(
     # 1. Facts that a resumed run must find unchanged.
     has_labels = bool(settings.distillation.hard_weight)
     is_plain = not is_tuned(teacher)
+    is_corpus = is_plain and corpora.is_corpus(train)
+    listing = files.join(train, manifest.MANIFEST_NAME) if is_corpus else train
     recorded = {
-        "train_sha256": splits.file_hash(is_plain and _listing(train) or train),
+        "train_sha256": splits.file_hash(listing),
         "dev_sha256": splits.file_hashes(dev),
         "has_labels": has_labels,
         "teacher_sha256": starting_point.digest(teacher, teacher.arrays),
@@ -270,18 +270,12 @@ def plain_texts(
     path: str | Path, settings: finetuning.FinetuningConfig
 ) -> Iterator[str]:
     """Yields plain texts: lines, paragraphs, or a column of a table (read whole)."""
-    if _listing(path):
+    if corpora.is_corpus(path):
         corpus = manifest.read_manifest(path, kind="documents")
         manifest.verify_shards(path, corpus, hashes=False)
-        for name in (files.join(path, shard.name) for shard in corpus.shards):
-            try:
-                with files.open_to_read(name) as file, gzip.open(file) as lines:
-                    for line in lines:
-                        yield from map(" ".join, json.loads(line)["paragraphs"])
-            except (EOFError, zlib.error, ValueError, gzip.BadGzipFile) as error:
-                raise InputError(
-                    f"{name}: damaged: {errors.one_line(error)}; make the corpus again"
-                ) from None
+        for shard in corpus.shards:
+            for document in corpora.read_shard(files.join(path, shard.name)):
+                yield from map(" ".join, document["paragraphs"])
     elif files.path(path).suffix.lower() in (".tsv", ".csv", ".jsonl", ".parquet"):
         for row in text.read_texts(
             path, settings.columns, has_text_pair=False, has_label=False
@@ -291,11 +285,3 @@ def plain_texts(
         for line in files.read_lines(path):
             if line.strip():
                 yield line.removesuffix("\n").removesuffix("\r")
-
-
-def _listing(path: str | Path) -> str | None:
-    """Returns the manifest of a corpus; `None`: the path is of a file."""
-    listing = files.join(path, manifest.MANIFEST_NAME)
-    is_remote = files.is_remote(path)
-    is_corpus = files.exists(listing) if is_remote else files.path(path).is_dir()
-    return listing if is_corpus else None

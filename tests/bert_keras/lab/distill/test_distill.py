@@ -190,7 +190,10 @@ def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
     """Read one by one: the paragraphs of its shards, or the lines; or a share."""
     texts = [f"{text} {n}" for n, (text, _) in enumerate(opinions(50, seed=3))]
     half = [[sentence] for sentence in texts[:25]]
-    documents = [{"paragraphs": half}, {"paragraphs": [t.split() for t in texts[25:]]}]
+    paragraphs = (half, [text.split() for text in texts[25:]])
+    documents = [
+        {"id": "a", "source": "s", "paragraphs": texts} for texts in paragraphs
+    ]
     conftest.write_documents(tmp_path / "corpus", documents)
     content = b"\xef\xbb\xbf" + "\r\n\n".join(texts).encode()
     (tmp_path / "texts.txt").write_bytes(content)
@@ -208,7 +211,7 @@ def test_plain_texts_of_a_corpus_are_those_of_a_file(tmp_path):
     (shard,) = (tmp_path / "corpus").glob("documents*")
     shard.write_bytes(shard.read_bytes()[:-20] + bytes(20))
     for path, message in (
-        (tmp_path / "corpus", "damaged: .*; make the corpus again"),
+        (tmp_path / "corpus", "expected a document of .*; recreate the corpus"),
         (tmp_path, "not a finished output of"),
     ):
         with pytest.raises(InputError, match=message):
