@@ -214,7 +214,7 @@ LINES = {
     "export": 1360,
     "training": 5565,
     "report": 1610,
-    "search": 605,
+    "search": 635,
     "scoring": 655,
     "inference": 1075,
     "checkpoints": 4380,

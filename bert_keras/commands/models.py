@@ -234,7 +234,7 @@ def negatives(args: argparse.Namespace) -> None:
         ),
         "--input": required(
             "files of texts, or patterns: .txt, a line each, or a column `text` or "
-            "`passage` of .tsv, .csv, .jsonl or .parquet",
+            "`passage` of .tsv, .csv, .jsonl or .parquet; or a directory of `corpus`",
             nargs="+",
         ),
         "--output": required("directory of the index"),

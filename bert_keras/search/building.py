@@ -22,16 +22,16 @@ import numpy as np
 from bert_keras.core import files, manifest, ownership, progress, requirements
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
-from bert_keras.data import token_offsets
+from bert_keras.data import corpora, token_offsets
 from bert_keras.inference import finetuned, forward
 from bert_keras.labelled import reading, similarity, tokenized
 from bert_keras.search import approximate
 
 logger = logging.getLogger(__name__)
 
-_PIECE_FIELDS = ("line", "start", "end", "last_byte", "num_words")
+_PIECE_FIELDS = ("row", "start", "end", "last_byte", "num_words")
 PIECE = np.dtype([(name, "<i8") for name in _PIECE_FIELDS])
-"""The line of a text in its file, from 1, the characters `start:end` of the text, where
+"""The place of a text in `Shard.names`, the characters `start:end` of the text, where
 the piece ends in `Shard.texts`, and its number of words."""
 POSTING = np.dtype([(name, "<i4") for name in ("word", "piece", "count")])
 """How often a word, a piece of the vocabulary, is in a piece of the shard."""
@@ -40,8 +40,12 @@ SHARD, CLUSTERS = "shard-", "clusters-"
 """What the names of the files of an index begin with."""
 _SHARD_CHARACTERS = 8 << 20
 """Characters of a shard. A text counts as 256 or more: 32,768 texts at most."""
+_NAME_CHARACTERS = 200
 _MAPPED_BYTES = 1 << 20
 """Smaller shards are read, not mapped: a process may have a thousand maps of files."""
+
+_NamedText = tuple[int | str, str]
+"""The line of a text in its file, or the title of a document, and the text."""
 
 
 class Shard(NamedTuple):
@@ -52,6 +56,8 @@ class Shard(NamedTuple):
     words: np.ndarray
     """`(num_postings,)` of `POSTING`, in order. Punctuation and unknown words are left
     out. Compounds, and texts without spaces, have such words in common."""
+    names: np.ndarray
+    """`(num_texts,)`: lines of the file, from 1, int32; titles of documents."""
     vectors: np.ndarray
     """`(num_pieces, size)` float16, of length 1."""
     texts: np.ndarray
@@ -86,7 +92,8 @@ def build(
 
     Args:
         input_paths: files or patterns of files, `.txt`, `.tsv`, `.csv`, `.jsonl` or
-            `.parquet`; a text is the cell of the column `text`, else `passage`.
+            `.parquet`; a text is the cell of the column `text`, else `passage`. Or
+            directories that `corpus` made, whose documents are the texts.
         max_seq_length: tokens of a piece at most, with two special ones; `None`: those
             of an input of the model. Longer texts have pieces that overlap by half.
     """
@@ -156,6 +163,9 @@ def _read_sources(patterns: Iterable[str]) -> dict[str, tuple[str, int]]:
     for pattern in patterns:
         if not (paths := files.match(pattern)):
             raise InputError(f"{pattern}: no such file: expected files of texts")
+        if corpora.is_corpus(pattern):
+            shards = corpora.open_corpus(pattern).shards
+            paths = [files.join(pattern, shard.name) for shard in shards]
         for path in paths:
             size = sum(len(text) for block in _blocks(path) for _, text in block)
             # A copy under another name is in already.
@@ -220,7 +230,7 @@ def _write_shards(
                 size = sum(len(text) for _, text in block)
                 if not files.exists(path):
                     pieces, words, texts, inputs = _cut(
-                        block, tokenizer, max_seq_length
+                        [text for _, text in block], tokenizer, max_seq_length
                     )
                     # Empty texts have no piece.
                     if not len(pieces):
@@ -235,7 +245,10 @@ def _write_shards(
                         )
                     # Not `np.save` to the file: its error of a full disk has no number.
                     buffer = io.BytesIO()
-                    for array in (pieces, words, vectors.astype(np.float16), texts):
+                    names: Any = [name for name, _ in block]
+                    dtype = np.int32 if isinstance(names[0], int) else None
+                    names, vectors = np.array(names, dtype), vectors.astype(np.float16)
+                    for array in Shard(pieces, words, names, vectors, texts):
                         np.save(buffer, array)
                     files.write_atomically(path, buffer.getvalue())
                 num_done, per_input = num_done + size, 0.0
@@ -252,24 +265,35 @@ def _described(path: Path, num_pieces: int) -> manifest.Shard:
     )
 
 
-def _blocks(path: str) -> Iterator[list[tuple[int, str]]]:
-    """Yields the texts of each shard of a file, with their lines."""
-    block, size, row = [], 0, None
-    for row in reading.read_rows(files.path(path)):
-        is_passage = "passage" in row.cells and "text" not in row.cells
-        text = row.string("passage" if is_passage else "text", key=None)
-        block.append((row.line, text))
+def _blocks(path: str) -> Iterator[list[_NamedText]]:
+    """Yields the texts of each shard of a file."""
+    block, size = [], 0
+    for name, text in _texts(path):
+        block.append((name, text))
         size += max(len(text), 256)
         if size >= _SHARD_CHARACTERS:
             yield block
             block, size = [], 0
-    if row is None:
-        reading.at_least_one(files.path(path), ())
     yield block
 
 
+def _texts(path: str) -> Iterator[_NamedText]:
+    if path.endswith(".jsonl.gz"):
+        for document in corpora.read_shard(path):
+            # Names of a shard take as much memory as the longest.
+            name = (document.get("title") or document["id"])[:_NAME_CHARACTERS]
+            yield name, "\n".join(map(" ".join, document["paragraphs"]))
+        return
+    row = None
+    for row in reading.read_rows(files.path(path)):
+        is_passage = "passage" in row.cells and "text" not in row.cells
+        yield row.line, row.string("passage" if is_passage else "text", key=None)
+    if row is None:
+        reading.at_least_one(files.path(path), ())
+
+
 def _cut(
-    block: list[tuple[int, str]], tokenizer: token_offsets.OffsetTokenizer, length: int
+    block: list[str], tokenizer: token_offsets.OffsetTokenizer, length: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, tokenized.LabelledInputs]:
     """Cuts texts into pieces. Returns the arrays of their shard, without vectors, and
     their inputs."""
@@ -278,7 +302,7 @@ def _cut(
     is_word[vocabulary.unk_id] = False
     texts, words, places, inputs = bytearray(), array.array("q"), [], []
     room, step = length - 2, tasks.window_stride(length, None)
-    for line, text in block:
+    for row, text in enumerate(block):
         ids, starts, ends = tokenizer.encode(text)
         # A text without tokens has no piece.
         for begin, end in (
@@ -287,7 +311,7 @@ def _cut(
             start, stop, tokens = int(starts[begin]), int(ends[end - 1]), ids[begin:end]
             texts += text[start:stop].encode()
             words.extend(tokens[is_word[tokens]].tolist())
-            places.append((line, start, stop, len(texts), is_word[tokens].sum()))
+            places.append((row, start, stop, len(texts), is_word[tokens].sum()))
             piece = [vocabulary.cls_id, *tokens, vocabulary.sep_id]
             inputs.append((piece, [0] * len(piece)))
     pieces = np.array(places, PIECE)

@@ -35,7 +35,7 @@ class Hit:
     text: str
     """The piece: `start` to `end` of the text's characters."""
     document: str
-    """`FILE:LINE` of the text; of Parquet, the row."""
+    """`FILE:LINE` of the text; of Parquet, the row; of a corpus, the title."""
     start: int
     end: int
     score: float
@@ -172,10 +172,12 @@ class SearchIndex:
     def _hit(self, number: int, score: float) -> Hit:
         place = bisect.bisect_right(self._starts, number) - 1
         shard, row = self._shards[place], number - self._starts[place]
-        line, start, end, last, _ = shard.pieces[row].tolist()
+        of_text, start, end, last, _ = shard.pieces[row].tolist()
         first = shard.pieces[row - 1]["last_byte"] if row else 0
         text = shard.texts[first:last].tobytes().decode()
-        return Hit(text, f"{self._paths[place]}:{line}", start, end, score)
+        name = shard.names[of_text]
+        document = name if isinstance(name, str) else f"{self._paths[place]}:{name}"
+        return Hit(text, str(document), start, end, score)
 
 
 def cosines(

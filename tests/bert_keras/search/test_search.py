@@ -20,7 +20,7 @@ from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
 from bert_keras.labelled import similarity
 from bert_keras.search import approximate, building, searching
-from tests import make
+from tests import conftest, make
 
 WORDS = "the road was covered with snow horse bridge letter post came late".split()
 VOCABULARY = tokenization.Vocabulary(
@@ -97,6 +97,27 @@ def test_pieces_are_parts_of_their_texts(index, folder):
     long = [hit for hit in hits if hit.document.endswith(":6")]
     assert (long[0].start, long[-1].end) == (0, len(LONG.rstrip()))
     assert all(b.start < a.end < b.end for a, b in zip(long, long[1:], strict=False))
+
+
+def test_documents_of_a_corpus_are_found_by_their_titles(folder, tmp_path):
+    documents = [
+        {"id": "a", "source": "s", "title": "The bridge", "paragraphs": [["Snow."]]},
+        {"id": "b", "source": "s", "paragraphs": [["A horse.", "It is late."], ["雪"]]},
+        {"id": "c", "source": "s", "title": "x" * 300, "paragraphs": [["The road."]]},
+    ]
+    conftest.write_documents(tmp_path / "corpus", documents)
+    inputs = [str(tmp_path / "corpus"), str(folder / "b.txt")]
+    building.build(folder / "vectors", inputs, tmp_path / "index")
+    hits = pieces_of(bert_keras.SearchIndex(tmp_path / "index"))
+    assert [(hit.document, hit.text) for hit in hits] == [
+        ("The bridge", "Snow."),
+        ("b", "A horse. It is late.\n雪"),
+        ("x" * 200, "The road."),
+        (f"{folder}/b.txt:1", "the bridge"),
+        (f"{folder}/b.txt:2", "horse horse"),
+    ]
+    with pytest.raises(InputError, match="not a finished output of"):
+        building.build(folder / "vectors", [str(tmp_path)], tmp_path / "other")
 
 
 def test_vectors_are_those_of_predict(index, folder):
