@@ -3,6 +3,7 @@
 import json
 import random
 import subprocess
+import unicodedata
 from importlib import resources
 from pathlib import Path
 
@@ -43,7 +44,8 @@ def read_lines(path: Path) -> list:
 @pytest.mark.parametrize("name", ["uncased", "multi_cased", "chinese"])
 def test_hostile_texts_have_our_ids(name, tmp_path, node_modules, shared_data):
     """200,000 texts. To the library's tokenizer `[MASK]` and the like in a text are one
-    token; `answers.js` splits them, as we do."""
+    token; `answers.js` splits them, as we do. Whether a capital sigma ends a word may
+    depend on a character that only the newer Unicode of the two knows."""
     path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=name != "multi_cased")
@@ -56,17 +58,20 @@ def test_hostile_texts_have_our_ids(name, tmp_path, node_modules, shared_data):
     inputs = write_lines(tmp_path / "texts", texts)
     script = resources.files("bert_keras.export.browser") / "answers.js"
     run_node("ids.mjs", node_modules, tmp_path, script, inputs, tmp_path / "ids")
-    specials, different = set(), set()
+    specials, different, unknown = set(), set(), set()
     with (tmp_path / "ids").open() as lines:
         for number, (text, line) in enumerate(zip(texts, lines, strict=True)):
             (theirs, in_answers), ours = json.loads(line), tokenizer.encode(text)
-            assert in_answers == ours, ascii(text)
+            if in_answers != ours:
+                is_new = any(unicodedata.category(char) == "Cn" for char in text)
+                assert is_new and "Σ" in text, ascii(text)
+                unknown.add(number)
             if theirs != ours:
                 different.add(number)
             if any(token in text for token in hostile.SPECIAL):
                 specials.add(number)
-    assert different == specials
-    assert 1000 < len(specials) < 4000
+    assert different == specials | unknown
+    assert 1000 < len(specials) < 4000 and len(unknown) < 4
 
 
 def texts_of(count: int, seed: int) -> list[str]:
