@@ -1,6 +1,7 @@
 """The search in an index of texts: by words, by vectors, by both, with a reranker."""
 
 import bisect
+import collections
 import itertools
 import math
 import typing
@@ -142,7 +143,8 @@ class SearchIndex:
     def _by_words(self, question: str, count: int) -> dict[int, float]:
         """Returns the best pieces by BM25, as Lucene has it, of pieces of words."""
         scores = np.zeros(len(self), np.float32)
-        for word in self._tokenizer.encode(question):
+        asked = collections.Counter(self._tokenizer.encode(question))
+        for word, times in asked.items():
             matches = []
             for start, shard in zip(self._starts, self._shards, strict=False):
                 words = shard.words["word"]
@@ -153,7 +155,7 @@ class SearchIndex:
             rarity = math.log1p((len(self) - num_pieces + 0.5) / (num_pieces + 0.5))
             for start, postings in matches:
                 rows, counts = start + postings["piece"], postings["count"]
-                scores[rows] += rarity * counts / (counts + self._norms[rows])
+                scores[rows] += times * rarity * counts / (counts + self._norms[rows])
         # A piece without a word of the question is not found.
         return _best(np.where(scores > 0, scores, -np.inf), count)
 
@@ -162,6 +164,7 @@ class SearchIndex:
         if not np.isfinite(vector).all():
             raise InputError(f"the vector of {question!r} is not finite")
         if self._nearest is not None:
+            # A question at a time: faiss's threads for several do not survive a fork.
             scores, numbers = self._nearest(vector, count)
             pairs = zip(numbers[0].tolist(), scores[0].tolist(), strict=True)
             return {number: score for number, score in pairs if number >= 0}
