@@ -211,7 +211,7 @@ LINES = {
     "commands": 1770,
     "serve": 420,
     "lab": 2925,
-    "export": 1360,
+    "export": 1361,
     "training": 5565,
     "report": 1610,
     "search": 635,

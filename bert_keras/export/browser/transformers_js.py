@@ -63,7 +63,10 @@ class _NamedModel(served.ServedModel):
         if self._model.outputs == ("embedding",):
             network = self.trained.network
             encoded = getattr(network, "encoder", network)(ids, training=False)
-            return {"last_hidden_state": encoded["sequence_output"]}
+            vectors = encoded["sequence_output"]
+            # Numbers of padding are those of no text, and differ between runtimes.
+            is_text = tf.cast(ids["input_mask"], vectors.dtype)
+            return {"last_hidden_state": vectors * is_text[:, :, None]}
         # A score for each word at each place.
         places = tf.cumsum(tf.ones_like(ids["input_ids"]), axis=1, exclusive=True)
         numbers = self._model.compute({**ids, "masked_lm_positions": places})

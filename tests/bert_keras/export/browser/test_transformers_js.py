@@ -97,6 +97,11 @@ def test_the_names_are_those_of_the_library(name, exported):
         assert {x.type for x in session.get_inputs()} == {"tensor(int64)"}
         outputs = {x.name: len(x.shape) for x in session.get_outputs()}
         assert outputs == OUTPUTS[name]
+        if "last_hidden_state" in outputs:
+            ids = np.array([[2, 8, 9, 3, 0, 0]], np.int64)
+            rows = (ids, np.int64(ids > 0), 0 * ids)
+            [vectors] = session.run(None, dict(zip(INPUTS, rows, strict=True)))
+            assert vectors[0, :4].all() and not vectors[0, 4:].any()
         sizes.append(path.stat().st_size)
     assert sizes[1] < sizes[0]
 
