@@ -29,7 +29,7 @@ from bert_keras.checkpoints.formats import (
 )
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import choices
+from bert_keras.core.settings import choices, tasks
 from bert_keras.data import vocabulary_pruning
 from bert_keras.kinds import registry
 
@@ -269,6 +269,12 @@ def list_losses(
                 f"0, in the order {', '.join(before.labels[:10])}"
                 + (", ..." if len(before.labels) > 10 else "")
             )
+    has_promise = isinstance(target.threshold, tasks.Calibration)
+    if has_promise and result.threshold is None:
+        yield (
+            "the format has no temperature and no threshold of `bert-keras calibrate`: "
+            "the model answers everything; `export` keeps both"
+        )
     length = target.max_seq_length
     num_positions = target.bert_config.max_position_embeddings
     if length not in (None, num_positions, result.max_seq_length):

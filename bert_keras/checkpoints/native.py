@@ -71,7 +71,8 @@ def read(path: Path) -> weights.Checkpoint:
         do_lower_case=run.do_lower_case,
         max_seq_length=settings and settings.max_seq_length,
         settings=settings,
-        threshold=run_directory.threshold_of(results),
+        threshold=run_directory.read_calibration(run.directory)
+        or run_directory.threshold_of(results),
         adapter=run.adapter,
     )
 
@@ -166,9 +167,11 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     results: dict[str, Any] = {"converted": True, "made_new": missing}
     if isinstance(threshold := checkpoint.threshold, dict):
         results[run_directory.THRESHOLDS] = threshold
-    elif threshold is not None:
+    elif isinstance(threshold, float):
         results["eval"] = {"best_f1_thresh": threshold}
     weights.finish_run(run, network, results)
+    if isinstance(threshold, tasks.Calibration):
+        run_directory.write_calibration(directory, threshold)
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"
         for name in checkpoint.arrays

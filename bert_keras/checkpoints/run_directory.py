@@ -3,9 +3,11 @@
 `config.yaml` (training with it repeats the run), `bert_config.json` with Google's keys,
 `vocab.txt`, `tokenizer_config.json`, `task.json` (kind and labels of the task),
 `checkpoints/`, `logs/`, and, written last, `model.safetensors`, `environment.json` and
-`results.json`. Only this module knows these names; it loads no Keras.
+`results.json`; later perhaps `calibration.json`. Only this module knows these names; it
+loads no Keras.
 """
 
+import hashlib
 import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ WEIGHTS_NAME = "model.safetensors"
 RESULTS_NAME = "results.json"
 ENVIRONMENT_NAME = "environment.json"
 """What differs between equal runs: seconds, versions, machine, command."""
+CALIBRATION_NAME = "calibration.json"
 THRESHOLDS = "thresholds"
 ANSWERS_NAME = "dev_answers.jsonl"
 """Last evaluation of a fine-tuned run, example by example, for its report."""
@@ -178,6 +181,36 @@ def threshold_of(results: Mapping[str, Any]) -> float | dict[str, float] | None:
     questions without an answer, or for each label where a text may have several.
     `None`: the task has no threshold."""
     return results.get(THRESHOLDS, results.get("eval", {}).get("best_f1_thresh"))
+
+
+def weights_digest(directory: Path) -> str:
+    """Hashes the header of a run's weights, which has the hash of each of them."""
+    with files.open_to_read(directory / WEIGHTS_NAME) as file:
+        num_bytes = int.from_bytes(file.read(8), "little")
+        return hashlib.sha256(file.read(num_bytes)).hexdigest()
+
+
+def write_calibration(directory: Path, calibration: tasks.Calibration) -> None:
+    """Writes the promise of a finished run, for the weights that the run has now."""
+    digest = {"model_sha256": weights_digest(directory)}
+    values = calibration.model_copy(update=digest).model_dump(mode="json")
+    files.write_json(directory / CALIBRATION_NAME, values)
+
+
+def read_calibration(directory: str | Path) -> tasks.Calibration | None:
+    """Reads the promise of a finished run; `None`: the run has none. Raises an
+    `InputError` if it was made for other weights."""
+    path = files.path(directory) / CALIBRATION_NAME
+    if not path.is_file():
+        return None
+    values = files.read_json(path)
+    calibration = strict.build_config(tasks.Calibration, values, origin=path)
+    if calibration.model_sha256 != weights_digest(files.path(directory)):
+        raise InputError(
+            f"{path}: was made for other weights than those beside it, which were "
+            "tuned again since: run `bert-keras calibrate` again, or delete the file"
+        )
+    return calibration
 
 
 def read_run(directory: str | Path, **expected: Any) -> Run:

@@ -67,7 +67,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 VERBS: Mapping[str, tuple[parser.Verb, ...]] = {
     "Text": data.VERBS,
     "Pre-training": (training.pretrain, models.fill_mask, models.score),
-    "Your own labels": (training.finetune, models.evaluate, models.negatives),
+    "Your own labels": (
+        *(training.finetune, models.evaluate, models.calibrate, models.negatives),
+    ),
     "Answers and serving": (
         *(models.predict, models.serve, models.index, models.search),
         *(training.features, models.export, models.convert),

@@ -97,6 +97,26 @@ def evaluate(args: argparse.Namespace) -> None:
 
 
 @options.Verb(
+    "when a tuned model answers, and when it says nothing",
+    {
+        "--model": required("run directory of `finetune`"),
+        "--data": required("labelled file that the run has not seen"),
+        "--precision": value("share of the answers given that are right", default=0.95),
+        "--confidence": value("probability that this holds", default=0.95),
+    },
+    needs=options.TENSORFLOW,
+)
+def calibrate(args: argparse.Namespace) -> None:
+    options.check_paths(models=[args.model], data=args.data)
+    from bert_keras.report import promises
+    from bert_keras.trust import calibrating
+
+    names = ("data", "precision", "confidence")
+    promise = calibrating.calibrate(args.model, **options.named(args, *names))
+    options.print_lines([promises.sentence(promise), promises.facts(promise)])
+
+
+@options.Verb(
     "answer new texts",
     {
         "--model": required(

@@ -91,6 +91,8 @@ class ServedModel(tf.Module):
             self.long_texts, stride = settings.long_texts, settings.window_stride
         self.stride = tasks.window_stride(self.max_seq_length, stride)
         self.dtype = trained.dtype
+        is_promise = isinstance(trained.threshold, tasks.Calibration)
+        self.promise = trained.threshold if is_promise else None
         # Probabilities or scores that differ by less may change places with the
         # rounding of another batch.
         self.clear_cut = 1e-3 if trained.dtype == "float32" else 0.25
@@ -113,7 +115,18 @@ class ServedModel(tf.Module):
     def decisions(self) -> dict[str, Any]:
         """Returns thresholds and limits that turn numbers into the run's answers, as
         JSON. Callers of LiteRT and ONNX files, which give numbers alone, need them."""
-        return {}
+        if (promise := self.promise) is None:
+            return {}
+        names = {"temperature", "threshold"}
+        if promise.half_width is not None:
+            names = {"half_width"}
+        return promise.model_dump(include=names)
+
+    def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
+        """Returns the softmax along the last axis, calibrated if the run is."""
+        if self.promise is not None:
+            logits /= self.promise.temperature
+        return tf.nn.softmax(logits)
 
     def encode(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Makes ids, by the names of `id_specs`, from strings, in the graph; here of a
@@ -160,7 +173,7 @@ class ServedModel(tf.Module):
         """Yields outputs for the strings of each example, without padding, from the
         answers that the network gives in Python. Outputs that rounding may change are
         left out, such as the order of two answers that are almost as good."""
-        for record in answers.records():
+        for record in answers.records(threshold=self.trained.threshold):
             fields = {k: getattr(record, v) for k, v in self.record_fields.items()}
             yield {
                 name: [*value.values()] if isinstance(value, dict) else value

@@ -147,10 +147,33 @@ class Dataset(abc.ABC):
         The task and the settings are those of `encode`."""
 
 
-Threshold = float | Mapping[str, float] | None
+Threshold = float | Mapping[str, float] | tasks.Calibration | None
 """For questions, the odds above which a question has no answer. For texts with several
 labels, the probabilities, by label, from which on a label holds. `None`: the usual
-thresholds. Other tasks ignore it."""
+thresholds. Other tasks ignore it. A `Calibration` is for tasks with `candidates`: an
+answer is empty below its threshold."""
+
+
+class Candidates(NamedTuple):
+    """What each answer was chosen from, in one form for all kinds of tasks."""
+
+    logits: np.ndarray
+    """`(num_answers, num_candidates)` float, of which the softmax are probabilities;
+    -inf is no candidate."""
+    is_right: np.ndarray
+    """The same shape, bool."""
+    answers: np.ndarray
+    """`(num_answers,)` places of the candidates that are the answers."""
+
+    @classmethod
+    def of_classes(cls, logits: np.ndarray, right: np.ndarray) -> Self:
+        """Returns candidates of which the highest is the answer, and one is right:
+        `right` has `(num_answers,)` places."""
+        is_right = np.arange(logits.shape[1]) == right[:, None]
+        return cls(logits.astype(float), is_right, logits.argmax(axis=-1))
+
+    def take(self, rows: np.ndarray) -> Self:
+        return type(self)(*(values[rows] for values in self))
 
 
 class Answers(abc.ABC):
@@ -159,6 +182,16 @@ class Answers(abc.ABC):
     def best_threshold(self) -> Threshold:
         """Returns the best threshold for a file that was read with labels; `None`: the
         scores need no threshold, or the task has no threshold."""
+        return None
+
+    def candidates(self) -> Candidates | None:
+        """Returns what the answers to a file with labels were chosen from; `None`: they
+        have no probabilities that a threshold can be compared with."""
+        return None
+
+    def distances(self) -> np.ndarray | None:
+        """Returns how far the answers to a file with labels are from the right numbers,
+        `(num_answers,)` float; `None`: they are no numbers."""
         return None
 
     @abc.abstractmethod

@@ -10,7 +10,8 @@ import scipy.special
 import scipy.stats
 import sklearn.metrics
 
-from bert_keras.labelled import tables
+from bert_keras.core.settings import tasks
+from bert_keras.labelled import dataset, tables
 
 
 def scores(
@@ -51,15 +52,51 @@ def scores(
     return {name: float(value) for name, value in values.items()}
 
 
+def calibrated(
+    logits: np.ndarray, threshold: dataset.Threshold
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns probabilities, of the shape of the logits `(num_examples, num_labels)`,
+    float64, and which examples get an answer, `(num_examples,)` bool: all, or with a
+    `Calibration` those whose greatest probability reaches its threshold."""
+    logits = logits.astype(float)
+    if not isinstance(threshold, tasks.Calibration):
+        return scipy.special.softmax(logits, axis=-1), np.ones(len(logits), bool)
+    probabilities = scipy.special.softmax(logits / threshold.temperature, axis=-1)
+    # NaN does not.
+    return probabilities, probabilities.max(axis=-1) >= threshold.threshold
+
+
+def promised(
+    logits: np.ndarray, true_label_ids: np.ndarray, threshold: dataset.Threshold
+) -> dict[str, float]:
+    """Returns what a `Calibration` makes of labelled examples: `share_answered`, and
+    `precision_of_answers`, 1 where there are none; nothing without one."""
+    if not isinstance(threshold, tasks.Calibration):
+        return {}
+    is_answered = calibrated(logits, threshold)[1]
+    is_right = (logits.argmax(axis=-1) == true_label_ids)[is_answered]
+    precision = float(is_right.mean()) if len(is_right) else 1.0
+    share = float(is_answered.mean())
+    return {"share_answered": share, "precision_of_answers": precision}
+
+
 def prediction_columns(
-    logits: np.ndarray, labels: Sequence[str] | None
+    logits: np.ndarray,
+    labels: Sequence[str] | None,
+    *,
+    threshold: dataset.Threshold = None,
 ) -> dict[str, tables.Column]:
     """Returns classes or numbers as columns: `prediction`, and with `labels` a
-    `p(label)` for each, its probability."""
+    `p(label)` for each, its probability. Below the threshold of a `Calibration` the
+    prediction is empty."""
     if labels is None:
         return {"prediction": tables.Column(logits[:, 0], ".6g")}
     probabilities = scipy.special.softmax(logits, axis=-1)
     best = [labels[place] for place in probabilities.argmax(axis=-1)]
+    if isinstance(threshold, tasks.Calibration):
+        probabilities, is_answered = calibrated(logits, threshold)
+        pairs = zip(best, is_answered, strict=True)
+        best = [label if is_sure else "" for label, is_sure in pairs]
     columns = probability_columns(probabilities, labels)
     return {"prediction": tables.Column(best), **columns}
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse
 import sklearn.calibration
 from matplotlib import axes, figure, ticker
+from numpy.typing import ArrayLike
 from sklearn import metrics
 
 from bert_keras.pages import confusion, drawing, markdown
@@ -100,7 +101,7 @@ def name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
 
 
 def reliability(
-    confidences: Sequence[float], is_right: Sequence[bool]
+    confidences: ArrayLike, is_right: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Returns the share of right answers and the mean probability of each bin that is
     not empty, and the expected calibration error: the mean of their distances, bins
@@ -116,6 +117,19 @@ def reliability(
     weights = counts[counts > 0]
     error = np.average(np.abs(accuracies - means), weights=weights)
     return accuracies, means, float(error)
+
+
+def reliability_bins(
+    confidences: ArrayLike, is_right: ArrayLike
+) -> tuple[tuple[float, float, float], ...]:
+    """Returns mean probability, share that is right and share of all answers of each
+    bin that is not empty."""
+    accuracies, means, _ = reliability(confidences, is_right)
+    edges = np.linspace(0, 1, NUM_BINS + 1)[1:-1]
+    counts = np.bincount(np.searchsorted(edges, np.clip(confidences, 0, 1)))
+    weights = counts[counts > 0] / np.size(confidences)
+    parts = means.tolist(), accuracies.tolist(), weights.tolist()
+    return tuple(zip(*parts, strict=True))
 
 
 def draw_reliability(

@@ -21,7 +21,7 @@ from bert_keras.core.settings import loading
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.pages import markdown
-from bert_keras.report import facts
+from bert_keras.report import facts, promises
 
 FILE_NAME = "README.md"
 
@@ -155,6 +155,7 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         f"{sizes.vocab_size:,} pieces" + (f", {count:,} parameters." if count else "."),
         f"## Use\n\n{_use(code, run)}",
         *("## Results", _scores(directory, results, scores), *_thresholds(results)),
+        *_promise(directory, form),
         *("## Data", "\n".join(_data(run, results))),
         *("## Training", "\n".join(_training(run, results, settings))),
         *("## Limits", "\n".join(_limits(run, settings))),
@@ -252,6 +253,20 @@ def _thresholds(results: Mapping[str, Any]) -> Iterator[str]:
         yield (
             "A question has no answer where the score of `[CLS]` less that of the best "
             f"answer is above {threshold:.9g}, chosen on the same data."
+        )
+
+
+def _promise(directory: Path, form: str) -> Iterator[str]:
+    """Yields when a calibrated run answers, if the files beside the card know it."""
+    promise = run_directory.read_calibration(directory)
+    if promise is None or form in ("hugging_face", "sentence_transformers"):
+        return
+    yield f"## When it answers\n\n{promises.sentence(promise)}"
+    yield promises.facts(promise)
+    if form in ("onnx", "litert") and promise.half_width is None:
+        yield (
+            "`decisions.json` has both: divide logits and scores by `temperature`; "
+            "where the softmax of the best is below `threshold`, there is no answer."
         )
 
 

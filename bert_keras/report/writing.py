@@ -18,7 +18,14 @@ from bert_keras.core.settings import pretraining
 from bert_keras.kinds import registry
 from bert_keras.labelled import data_report
 from bert_keras.pages import drawing, html, markdown, sections
-from bert_keras.report import curves, diagnosis, facts, scalar_log, task_summaries
+from bert_keras.report import (
+    curves,
+    diagnosis,
+    facts,
+    promises,
+    scalar_log,
+    task_summaries,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -79,10 +86,12 @@ def write_report(run_dir: str | Path, output_dir: str | Path | None = None) -> P
                 score = task_summaries.score_sentence(kind, run_dir, run.results)
             report = facts.read_data_report(run_dir)
             data = None if report is None else describe_data(report)
-            for part in filter(None, (data, *(parts or ()))):
+            if promise := run_directory.read_calibration(run_dir):
+                promise = promises.section(promise)
+            for part in filter(None, (data, promise, *(parts or ()))):
                 if part.picture is not None:
                     (temporary / f"{part.name}.png").write_bytes(part.picture)
-            content = {"parts": parts, "data": data, "score": score}
+            content = {"parts": parts, "data": data, "score": score, "promise": promise}
             text = render(run, pictures, **content)
             (temporary / PAGE_NAME).write_text(text, encoding="utf-8")
             page = render(run, pictures, **content, is_long=True)
@@ -101,6 +110,7 @@ def render(
     *,
     data: sections.Section | None = None,
     score: str = "",
+    promise: sections.Section | None = None,
     is_long: bool = False,
 ) -> str:
     """Renders the whole page: how good the run is, its answers, then how it was made.
@@ -110,6 +120,7 @@ def render(
         parts: the answers of a fine-tuned run; `None`: its file of answers is missing.
         data: the labelled files, if known.
         score: a sentence on how good the answers are, if known.
+        promise: when a calibrated run answers.
         is_long: whether tables have as many rows as a page with filters takes.
     """
     # 1. How far the run got, and how good it is.
@@ -128,6 +139,7 @@ def render(
         guess = f"; the baseline has {guess:.3f}" if isinstance(guess, float) else ""
         score = f"**{name} {accuracy:.3f}** on text that was held out{guess}."
     blocks = [f"{MARK}\n# {run.name}", state, score, *_evaluation(run)]
+    blocks += _part("##", promise) if promise else ()
     # 2. What may be wrong with a pre-training.
     if run.is_pretraining:
         blocks += _problems(run)

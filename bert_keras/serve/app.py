@@ -39,6 +39,7 @@ def build(answerer: answering.Answerer, name: str, *, host: str) -> fastapi.Fast
         "name": name,
         "kind": answerer.model.trained.task.kind,
         "labels": answerer.model.labels,
+        "is_calibrated": answerer.model.promise is not None,
         "inputs": {spec.name: spec.shape.rank for spec in inputs},
         "outputs": [*answerer.functions[served.STRINGS].structured_outputs],
     }

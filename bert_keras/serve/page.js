@@ -26,6 +26,8 @@ function marked(text, spans) {
   return element("p", { kind: "text", children: [...parts, cut(place)] });
 }
 
+const UNSURE = "Not sure enough to answer";
+
 function labels({ probabilities, label, holds }) {
   const rows = probabilities.map((share, i) => ({ name: facts.labels[i], share, holds: holds && holds[i] }));
   rows.sort((a, b) => b.share - a.share);
@@ -34,12 +36,15 @@ function labels({ probabilities, label, holds }) {
     const value = `${holds ? "✓ " : ""}${percent(share)}`;
     return bar(name, share, { isBest, value });
   });
+  if (label === "") bars.unshift(element("p", { kind: "big", text: UNSURE }));
   if (rows.length > 20) bars.push(element("p", { kind: "hint", text: `and ${rows.length - 20} less probable labels` }));
   return bars;
 }
 
-function number({ score }) {
-  return [element("p", { kind: "big", text: score.toFixed(3) })];
+function number({ score, low, high }) {
+  const answer = [element("p", { kind: "big", text: score.toFixed(3) })];
+  if (low !== undefined) answer.push(element("p", { kind: "hint", text: `from ${low.toFixed(3)} to ${high.toFixed(3)}` }));
+  return answer;
 }
 
 function entities(answer, { text }) {
@@ -57,8 +62,9 @@ function entities(answer, { text }) {
 
 function span(answer, { context }) {
   const isThere = answer.end > answer.start;
-  const best = element("p", { kind: "big", text: isThere ? answer.answer : "No answer in this text" });
-  const bars = [bar(isThere ? "This answer" : "No answer", answer.probability, { isBest: true })];
+  const [nothing, name] = facts.is_calibrated ? [UNSURE, "The best answer"] : ["No answer in this text", "No answer"];
+  const best = element("p", { kind: "big", text: isThere ? answer.answer : nothing });
+  const bars = [bar(isThere ? "This answer" : name, answer.probability, { isBest: true })];
   if (isThere && answer.no_answer_probability !== undefined) bars.push(bar("No answer", answer.no_answer_probability));
   return [best, ...bars, marked(context, isThere ? [answer] : [])];
 }
@@ -98,6 +104,7 @@ const VIEWS = [
   [["probabilities", "label"], labels],
   [["probabilities", "holds", "labels"], labels],
   [["score"], number],
+  [["score", "low", "high"], number],
   [["num_entities", "entity", "type", "start", "end", "probability"], entities],
   [["answer", "start", "end", "score", "probability"], span],
   [["answer", "start", "end", "score", "probability", "no_answer_probability"], span],

@@ -140,6 +140,41 @@ class Adapter(StrictModel):
     """Whether a pooler belongs to the changes, because the base has none."""
 
 
+class Calibration(StrictModel):
+    """What `bert-keras calibrate` promises of a run's answers, and the figures on new
+    rows that the promise rests on."""
+
+    model_sha256: str = ""
+    """Of the weights' file: see `checkpoints.run_directory.weights_digest`."""
+    data_sha256: str
+    examples: str
+    """Name of what has an answer each, such as texts."""
+    precision: float
+    """Share of the answers given that are right, at least ..."""
+    confidence: float
+    """... with this probability over the choice of the rows."""
+    temperature: float = 1.0
+    """Logits are divided by it (Guo et al., 2017)."""
+    threshold: float = 0.0
+    """Probability from which on an answer is given; below it the answer is empty."""
+    half_width: float | None = None
+    """Of answers that are numbers, which all are given: within this distance from an
+    answer the right number counts as found."""
+    num_rows: int
+    """Rows on which the threshold was tested; the temperature comes from others."""
+    num_answered: int
+    """Of these, the rows with an answer ..."""
+    num_wrong: int
+    """... and those with a wrong one."""
+    curve: tuple[tuple[float, float], ...] = ()
+    """Shares of rows that other thresholds answer, and of these the right ones."""
+    before: tuple[tuple[float, float, float], ...] = ()
+    """Bins of the uncalibrated probabilities of the answers: mean, share that is right,
+    share of the rows."""
+    after: tuple[tuple[float, float, float], ...] = ()
+    """The same of the calibrated ones."""
+
+
 class Task(StrictModel):
     """The answers of a run's heads."""
 

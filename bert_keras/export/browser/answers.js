@@ -126,8 +126,12 @@ export async function load(library, folder, options = {}) {
   // ---- answers of each kind ---------------------------------------------------------
 
   async function classification(text, pair) {
-    const probabilities = softmax(await numbersOf(text, pair));
-    return { label: labels[order(probabilities)[0]], probabilities: named(probabilities) };
+    const { temperature = 1, threshold = null } = facts;
+    const logits = await numbersOf(text, pair);
+    const probabilities = softmax(logits.map((x) => x / temperature));
+    const best = order(probabilities)[0];
+    const isSure = threshold === null || probabilities[best] >= threshold;
+    return { label: isSure ? labels[best] : "", probabilities: named(probabilities) };
   }
 
   async function multi_label(text, pair) {
@@ -138,7 +142,9 @@ export async function load(library, folder, options = {}) {
   }
 
   async function regression(text, pair) {
-    return { score: (await numbersOf(text, pair))[0] };
+    const [score] = await numbersOf(text, pair);
+    const { half_width: width = null } = facts;
+    return width === null ? { score } : { score, low: score - width, high: score + width };
   }
 
   async function embedding(text) {
@@ -311,21 +317,26 @@ export async function load(library, folder, options = {}) {
     }
     const [found] = candidates;
     const nothing = { text: "", score: none, start: 0, end: 0 };
+    const { temperature = 1, threshold = null } = facts;
     const mayLack = "no_answer_threshold" in facts;
     if (mayLack || !found) {
       const place = candidates.filter(({ score }) => score >= none).length;
       candidates.splice(place, 0, nothing);
       if (place < n_best_size) candidates.length = Math.min(candidates.length, n_best_size);
     }
-    const lacks = !found || (mayLack && none - found.score > facts.no_answer_threshold);
+    const shares = softmax(candidates.map(({ score }) => score / temperature));
+    // An answer beyond the best ones has no share.
+    const share = (answer) => shares[candidates.indexOf(answer)] ?? 0;
+    let lacks = !found || (mayLack && none - found.score > facts.no_answer_threshold);
+    if (found && threshold !== null) lacks = !(share(found) >= threshold);
     const answer = lacks ? nothing : found;
-    const shares = softmax(candidates.map(({ score }) => score));
     return {
       answer: answer.text,
       start: answer.start,
       end: answer.end,
-      // An answer beyond the best ones has no share.
-      probability: shares[candidates.indexOf(answer)] ?? 0,
+      // A calibrated probability is that of the best text, given or not.
+      probability: share(threshold === null ? answer : (found ?? nothing)),
+      ...(threshold === null ? {} : { isUnsure: lacks }),
     };
   }
 

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import scipy.special
@@ -50,7 +50,7 @@ class SpanDataset(dataset.Dataset):
 
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         """Returns the files that run_squad.py writes: from name to content."""
-        n_best = answers.n_best.items()
+        n_best = answers.calibrated(threshold).items()
         contents = {
             "predictions.json": answers.texts(threshold=threshold),
             "nbest_predictions.json": {k: [c._asdict() for c in v] for k, v in n_best},
@@ -252,9 +252,50 @@ class SpanAnswers(dataset.Answers):
             for id, candidates in self.n_best.items()
         }
 
-    def texts(self, *, threshold: float | None = None) -> dict[str, str]:
-        """Returns the answers: an empty one where its odds are above the threshold."""
-        odds, most = self.null_odds, threshold or 0.0
+    def candidates(self) -> dataset.Candidates:
+        """Returns the best answers of each question, "no answer" among them. The answer
+        to be sure of is the best text, also where "no answer" is more probable; without
+        any text it is the last column, which has no candidates."""
+        shape = len(self.questions), 1 + max(map(len, self.n_best.values()))
+        logits, is_right = np.full(shape, -np.inf), np.zeros(shape, bool)
+        places = np.full(shape[0], -1)
+        exact = functools.partial(
+            squad_scores.score_answer, has_impossible=self.has_impossible
+        )
+        for row, question in enumerate(self.questions):
+            right = [answer.text for answer in question.answers]
+            for place, candidate in enumerate(self.n_best[question.id]):
+                logits[row, place] = candidate.score
+                is_right[row, place] = exact(candidate.text, right).exact == 1
+                if candidate.text and places[row] < 0:
+                    places[row] = place
+        return dataset.Candidates(logits, is_right, places)
+
+    def calibrated(self, threshold: dataset.Threshold) -> Mapping[str, list[Candidate]]:
+        """Returns `n_best`, with the probabilities of a `Calibration`, if given."""
+        if not isinstance(threshold, tasks.Calibration):
+            return self.n_best
+        n_best = {}
+        for id, candidates in self.n_best.items():
+            scores = np.array([candidate.score for candidate in candidates])
+            shares = scipy.special.softmax(scores / threshold.temperature).tolist()
+            pairs = zip(candidates, shares, strict=True)
+            n_best[id] = [c._replace(probability=share) for c, share in pairs]
+        return n_best
+
+    def texts(self, *, threshold: dataset.Threshold = None) -> dict[str, str]:
+        """Returns the answers: an empty one where its odds are above the threshold, or
+        where the probability of the best text is below that of a `Calibration`."""
+        if isinstance(threshold, tasks.Calibration):
+            best = {
+                id: next((c for c in candidates if c.text), candidates[0])
+                for id, candidates in self.calibrated(threshold).items()
+            }
+            least = threshold.threshold
+            return {
+                id: c.text if c.probability >= least else "" for id, c in best.items()
+            }
+        odds, most = self.null_odds, cast(float, threshold or 0.0)
         return {
             id: "" if odds and odds[id] > most else text
             for id, text in self.best_texts().items()
@@ -267,19 +308,30 @@ class SpanAnswers(dataset.Answers):
         scores = squad_scores.scores(gold, texts, has_impossible=self.has_impossible)
         if odds is not None:
             scores |= squad_scores.best_thresholds(gold, self.best_texts(), odds)
+        if isinstance(threshold, tasks.Calibration):
+            each = squad_scores.score_each(
+                gold, texts, has_impossible=self.has_impossible
+            )
+            right = [each[id].exact for id, text in texts.items() if text]
+            scores["share_answered"] = len(right) / len(texts)
+            scores["precision_of_answers"] = float(np.mean(right)) if right else 1.0
         return scores
 
     def records(self, *, threshold=None) -> Iterator[AnsweredQuestion]:
         texts, best_texts = self.texts(threshold=threshold), self.best_texts()
+        n_best = self.calibrated(threshold)
+        # A calibrated probability is that of the best text, given or not.
+        is_promise = isinstance(threshold, tasks.Calibration)
         for id, question, context, right in self.questions:
-            probabilities = {c.text: c.probability for c in self.n_best[id]}
+            probabilities = {c.text: c.probability for c in n_best[id]}
+            asked = best_texts[id] if is_promise else texts[id]
             yield AnsweredQuestion(
                 id=id,
                 question=question,
                 context=context,
                 answers=tuple(answer.text for answer in right),
                 prediction=texts[id],
-                probability=probabilities.get(texts[id], 0.0),
+                probability=probabilities.get(asked, 0.0),
                 null_odds=self.null_odds and self.null_odds[id],
                 best_text=best_texts[id],
             )

@@ -65,7 +65,8 @@ class Spans(served.ServedModel):
         super().__init__(trained)
         self._settings = trained.settings.span
         self._has_impossible = trained.task.has_impossible
-        self._threshold = float(trained.threshold or 0.0)
+        # Of a calibrated run, "no answer" has no threshold of its own.
+        self._threshold = 0.0 if self.promise else float(trained.threshold or 0.0)
         if self.max_seq_length < self._settings.max_query_length + 4:
             raise InputError(
                 f"{trained.path}: windows of {self.max_seq_length} tokens have no room "
@@ -75,9 +76,10 @@ class Spans(served.ServedModel):
 
     @property
     def decisions(self):
-        limits = self._settings.model_dump()
+        limits = self._settings.model_dump() | super().decisions
         if self._has_impossible:
-            limits["no_answer_threshold"] = self._threshold
+            # Null: "no answer" counts among the answers, but has no threshold.
+            limits["no_answer_threshold"] = None if self.promise else self._threshold
         return limits
 
     def answer(self, question, context):
@@ -102,9 +104,14 @@ class Spans(served.ServedModel):
         has_worse = tf.reduce_any(scores < nulls, axis=1, keepdims=True)
         is_last = tf.range(n_best_size) == n_best_size - 1
         scores = tf.where(has_worse & is_last, _NONE, scores)
-        is_answered = (scores[:, 0] > _NONE) & (null_scores - best <= self._threshold)
-        probabilities = tf.nn.softmax(tf.concat([nulls, scores], axis=1))
+        is_scored = is_answered = scores[:, 0] > _NONE
+        probabilities = self.probabilities(tf.concat([nulls, scores], axis=1))
         no_answer, probability = probabilities[:, 0], probabilities[:, 1]
+        if self.promise is None:
+            is_answered &= null_scores - best <= self._threshold
+            is_scored = is_answered
+        else:
+            is_answered &= probability >= self.promise.threshold
         # 3. Cut the answers out.
         first = (
             rows.with_values(values).to_tensor(shape=[None, 1])[:, 0]
@@ -113,8 +120,8 @@ class Spans(served.ServedModel):
         start, end = (tf.where(is_answered, place, 0) for place in first)
         texts = tf.range(tf.size(context, tf.int64))
         numbers = {
-            "score": tf.where(is_answered, best, null_scores),
-            "probability": tf.where(is_answered, probability, no_answer),
+            "score": tf.where(is_scored, best, null_scores),
+            "probability": tf.where(is_scored, probability, no_answer),
         }
         if self._has_impossible:
             numbers["no_answer_probability"] = no_answer
@@ -193,9 +200,12 @@ class Spans(served.ServedModel):
         )
 
     def expected_outputs(self, answers):
-        for record in answers.records(threshold=self._threshold):
-            odds = record.null_odds
-            if odds is not None and abs(odds - self._threshold) < self.clear_cut:
+        promise = self.promise
+        for record in answers.records(threshold=promise or self._threshold):
+            odds = None if promise else record.null_odds
+            if promise and abs(record.probability - promise.threshold) < self.clear_cut:
+                yield {"probability": record.probability}
+            elif odds is not None and abs(odds - self._threshold) < self.clear_cut:
                 yield {}
             elif record.probability > 0.75:
                 answer = record.prediction.encode()

@@ -27,13 +27,14 @@ class ClassifiedText(_TextRecord):
 
     label: str | None = None
     prediction: str
+    """Empty: the model is calibrated, and not sure enough of any label."""
     probabilities: dict[str, Computed]
     """By label."""
 
     @pydantic.model_validator(mode="after")
     def _labels_are_known(self) -> Self:
         for name in (self.label, self.prediction):
-            if name is not None and name not in self.probabilities:
+            if name and name not in self.probabilities:
                 raise ValueError(f"no probability of the label {name!r:.60}")
         return self
 
@@ -71,6 +72,13 @@ class RatedText(_TextRecord):
     def error(self) -> float:
         """Returns the answer less the right number."""
         return self.prediction - cast(float, self.label)
+
+
+class RatedInterval(RatedText):
+    """A text, its number, and the interval of a calibrated run around the answer."""
+
+    low: Computed
+    high: Computed
 
 
 def _names(*, problem_type: str, activation: str) -> Names:

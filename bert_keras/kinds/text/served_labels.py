@@ -14,8 +14,9 @@ class Labels(served.DirectAnswers):
 
     Numbers: `logits`, `(batch_size, num_labels)` float32, one column for a number.
     Answers: for classes `probabilities`, `(batch_size, num_labels)` float32, and
-    `label`, `(batch_size,)` strings, the most probable one; for numbers `score`,
-    `(batch_size,)` float32.
+    `label`, `(batch_size,)` strings, the most probable one, or empty below the
+    threshold of a calibrated run; for numbers `score`, `(batch_size,)` float32, and of
+    a calibrated run `low` and `high`, the ends of its interval.
     """
 
     def __init__(self, trained: served.Trained):
@@ -32,11 +33,16 @@ class Labels(served.DirectAnswers):
     def present(self, ids, numbers):
         logits = numbers["logits"]
         if self.labels is None:
-            return {"score": logits[:, 0]}
-        return {
-            "probabilities": tf.nn.softmax(logits),
-            "label": tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1)),
-        }
+            score, width = logits[:, 0], self.decisions.get("half_width")
+            if width is None:
+                return {"score": score}
+            return {"score": score, "low": score - width, "high": score + width}
+        probabilities = self.probabilities(logits)
+        label = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
+        if (promise := self.promise) is not None:
+            is_sure = tf.reduce_max(probabilities, axis=-1) >= promise.threshold
+            label = tf.where(is_sure, label, "")
+        return {"probabilities": probabilities, "label": label}
 
 
 class SeveralLabels(Labels):

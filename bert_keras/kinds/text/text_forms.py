@@ -16,7 +16,14 @@ import sklearn.metrics
 
 from bert_keras.core.errors import InputError, check_choice, nearest
 from bert_keras.core.settings import finetuning, tasks
-from bert_keras.kinds.text import ClassifiedText, MultiLabelText, RatedText, glue, text
+from bert_keras.kinds.text import (
+    ClassifiedText,
+    MultiLabelText,
+    RatedInterval,
+    RatedText,
+    glue,
+    text,
+)
 from bert_keras.labelled import (
     answers,
     dataset,
@@ -192,40 +199,75 @@ class TextAnswers(dataset.Answers):
     """From `TextDataset.targets`; `None`: unknown."""
     task: tasks.Task
 
+    def candidates(self) -> dataset.Candidates | None:
+        if self.task.labels is None:
+            return None
+        return dataset.Candidates.of_classes(self.logits, self.targets)
+
+    def distances(self) -> np.ndarray | None:
+        if self.task.labels is not None:
+            return None
+        return np.abs(self.logits[:, 0].astype(float) - self.targets)
+
     def scores(self, *, threshold=None) -> dict[str, float]:
         """Returns official scores of GLUE, or those of `logit_scores.scores`: there the
         F1 of two classes has the name of the positive one, as `f1 of LABEL`; that of
-        more classes is `macro_f1`."""
+        more classes is `macro_f1`. They are those of the most probable labels; those of
+        `logit_scores.promised` come along."""
         name, labels = self.task.name, self.task.labels
+        promised, distances = {}, self.distances()
+        if distances is None:
+            promised = logit_scores.promised(self.logits, self.targets, threshold)
+        elif (width := _half_width(threshold)) is not None:
+            within = distances <= width
+            promised = {"share_within_interval": float(within.mean())}
         if name is not None:
             scores = logit_scores.scores(self.logits, self.targets)
-            return {key: scores[key] for key in ("loss", *glue.TASKS[name].metrics)}
+            names = ("loss", *glue.TASKS[name].metrics)
+            return {key: scores[key] for key in names} | promised
         f1_name, positive = "macro_f1", 1
         if labels is not None and len(labels) == 2:
             label = self.task.positive_label or labels[1]
             f1_name, positive = f"f1 of {label}", labels.index(label)
         scores = logit_scores.scores(self.logits, self.targets, positive=positive)
-        return {f1_name if key == "f1" else key: v for key, v in scores.items()}
+        scores = {f1_name if key == "f1" else key: v for key, v in scores.items()}
+        return scores | promised
 
     def columns(self, *, threshold=None) -> dict[str, tables.Column]:
-        return logit_scores.prediction_columns(self.logits, self.task.labels)
+        labels = self.task.labels
+        columns = logit_scores.prediction_columns(
+            self.logits, labels, threshold=threshold
+        )
+        if (width := _half_width(threshold)) is not None:
+            for name, sign in (("low", -1), ("high", 1)):
+                values = self.logits[:, 0] + sign * width
+                columns[name] = tables.Column(values, ".6g")
+        return columns
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
         labels = self.task.labels
-        probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
-        parts = self.rows, self.logits, probabilities
-        for row, logits, probs in zip(*parts, strict=True):
+        probabilities, is_answered = logit_scores.calibrated(self.logits, threshold)
+        parts = self.rows, self.logits, probabilities, is_answered
+        for row, logits, probs, is_sure in zip(*parts, strict=True):
             example = row._asdict()
             if labels is None:
                 if row.label is not None:
                     example["label"] = float(row.label)
-                yield RatedText(**example, prediction=float(logits[0]))
+                form, answer = RatedText, float(logits[0])
+                if (width := _half_width(threshold)) is not None:
+                    form = RatedInterval
+                    example |= {"low": answer - width, "high": answer + width}
+                yield form(**example, prediction=answer)
             else:
                 yield ClassifiedText(
                     **example,
-                    prediction=labels[logits.argmax()],
+                    prediction=labels[logits.argmax()] if is_sure else "",
                     probabilities=dict(zip(labels, probs.tolist(), strict=True)),
                 )
+
+
+def _half_width(threshold: dataset.Threshold) -> float | None:
+    return threshold.half_width if isinstance(threshold, tasks.Calibration) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,6 +279,9 @@ class MultiLabelAnswers(TextAnswers):
     def probabilities(self) -> np.ndarray:
         """Returns each label's own probability, `(num_rows, num_labels)` float32."""
         return scipy.special.expit(self.logits.astype(np.float32))
+
+    def candidates(self) -> None:
+        """Labels of one text are not independent of one another."""
 
     def best_threshold(self) -> dict[str, float]:
         labels = np.array(self.task.labels)

@@ -299,6 +299,7 @@ def test_facts_of_the_page(client_of):
         "name": "classes",
         "kind": "classification",
         "labels": ["good", "<b>bäd</b>"],
+        "is_calibrated": False,
         "inputs": {"text": 1},
         "outputs": ["probabilities", "label"],
     }

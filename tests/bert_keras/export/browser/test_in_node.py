@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 import subprocess
 import unicodedata
 from importlib import resources
@@ -11,12 +12,14 @@ import numpy as np
 import pytest
 
 from bert_keras import export
+from bert_keras.checkpoints import run_directory
 from bert_keras.commands import main as cli
 from bert_keras.data import tokenization
 from bert_keras.export.browser import tokenizer_json
 from bert_keras.inference import fill_mask, finetuned
 from tests.bert_keras.export.browser import hostile
 from tests.bert_keras.export.browser.conftest import VOCABULARY
+from tests.bert_keras.report import test_promises
 
 pytestmark = pytest.mark.slow
 
@@ -168,7 +171,34 @@ CASES += ("parts_of_speech", "spans_or_none", "vectors", "similarity", "ranking"
 
 @pytest.mark.parametrize("name", CASES)
 def test_answers_are_those_of_predict(name, exported, tmp_path, node_modules):
-    run, page = exported(name)
+    distinct = check_answers(name, *exported(name), tmp_path, node_modules)
+    assert len(distinct) > 5 or name == "classes"
+
+
+@pytest.mark.parametrize("name", ["pairs", "spans", "spans_or_none"])
+def test_a_calibrated_run_says_nothing_where_predict_does(
+    name, exported, tmp_path, node_modules
+):
+    run, page = shutil.copytree(exported(name)[0], tmp_path / "run"), tmp_path / "page"
+    promise = test_promises.PROMISE.model_copy(update={"threshold": 0.0})
+    run_directory.write_calibration(run, promise)
+    model = finetuned.FinetunedModel.load(run, precision="float32")
+    shares = [
+        getattr(record, "probability", None) or max(record.probabilities.values())
+        for record in model.predict(examples_of(name))
+    ]
+    # Between two of the probabilities.
+    low, high = np.sort(shares)[[len(shares) // 2, len(shares) // 2 + 1]]
+    assert high > low
+    promise = promise.model_copy(update={"threshold": float(low + high) / 2})
+    run_directory.write_calibration(run, promise)
+    export.export_model(run, page, to="transformers_js")
+    distinct = check_answers(name, run, page, tmp_path, node_modules)
+    assert len(distinct) > 1
+
+
+def check_answers(name, run, page, tmp_path, node_modules) -> set[str]:
+    """Compares the answers of a page with those of its run, and returns some."""
     examples = examples_of(name)
     model = finetuned.FinetunedModel.load(run, precision="float32")
     records = list(model.predict(examples))
@@ -183,11 +213,13 @@ def test_answers_are_those_of_predict(name, exported, tmp_path, node_modules):
             answer["labels"].sort()
         elif "answer" in expected:
             start, end = answer.pop("start"), answer.pop("end")
+            is_unsure = answer.pop("isUnsure", None)
+            assert is_unsure in (None, not record.prediction)
             utf16 = example[1].encode("utf-16-le")[2 * start : 2 * end]
             assert utf16.decode("utf-16-le") == answer["answer"]
         check_alike(answer, expected)
         distinct.add(json.dumps([*expected.values()][0])[:40])
-    assert len(distinct) > 5 or name == "classes"
+    return distinct
 
 
 def test_masks_have_the_guesses_of_fill_mask(exported, tmp_path, node_modules):

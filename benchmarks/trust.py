@@ -1,0 +1,140 @@
+"""Whether `bert-keras calibrate` keeps its promise: many random halves of dev files.
+
+    python -m benchmarks.trust --answers RUN/dev_answers.jsonl ... --output trust.md
+
+Each file has the answers of a classifier to a development file, as `finetune` leaves
+them; no model is run. A half is calibrated as `calibrate` does. A promise is broken if
+fewer answers are right than promised: in the whole file, from which the half was drawn,
+and in the other half, which is as small a sample as the first and misses the promise by
+chance alone now and then. `--rows` draws so many rows with replacement instead of a
+half, as if the file were all texts that there are. With `--without`, texts with one of
+some words are left out of the calibration, and then asked instead of the other half: a
+source that the promise says nothing about.
+"""
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_keras.labelled import dataset
+from bert_keras.pages import markdown, pictures
+from bert_keras.trust import thresholds
+
+
+def read_candidates(
+    path: Path, without: Sequence[str]
+) -> tuple[dataset.Candidates, np.ndarray]:
+    """Returns the probabilities, and which texts have none of the words."""
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    names = [*records[0]["probabilities"]]
+    rows = [[record["probabilities"][name] for name in names] for record in records]
+    # Logarithms of probabilities are logits.
+    logits = np.log(np.maximum(rows, 1e-30))
+    right = np.array([names.index(record["label"]) for record in records])
+    words = [{*record["text"].split()} for record in records]
+    is_usual = np.array([not here.intersection(without) for here in words])
+    return dataset.Candidates.of_classes(logits, right), is_usual
+
+
+class Split(NamedTuple):
+    """A calibration; `None` where there is no threshold, or nothing was answered."""
+
+    share: float
+    """Of the whole file that is answered."""
+    precision: float | None
+    precision_of_rest: float | None
+    before: float
+    """Expected calibration errors on the rows that were not drawn."""
+    after: float
+
+
+def calibrate(
+    whole: dataset.Candidates,
+    others: dataset.Candidates | None,
+    rng: np.random.Generator,
+    args: argparse.Namespace,
+) -> Split:
+    size, order = len(whole.logits), rng.permutation(len(whole.logits))
+    drawn, rest = order[: size // 2], whole.take(order[size // 2 :])
+    if args.rows:
+        drawn, rest = rng.integers(0, size, args.rows), whole
+    rest = others or rest
+    is_first = rng.random(len(drawn)) < thresholds.FIRST_PART
+    first, second = whole.take(drawn[is_first]), whole.take(drawn[~is_first])
+    temperature = thresholds.fit_temperature(first)
+    tested = thresholds.choose_threshold(
+        *(thresholds.answered(p, temperature) for p in (first, second)),
+        precision=args.precision,
+        confidence=args.confidence,
+    )
+    before, after = (
+        pictures.reliability(*thresholds.answered(rest, t))[-1]
+        for t in (1.0, temperature)
+    )
+    threshold = 2.0 if tested.lowest is None else tested.thresholds[tested.lowest]
+
+    def precision(candidates: dataset.Candidates) -> tuple[float, float | None]:
+        probabilities, is_right = thresholds.answered(candidates, temperature)
+        given = probabilities >= threshold
+        right = float(is_right[given].mean()) if given.any() else None
+        return float(given.mean()), right
+
+    return Split(*precision(whole), precision(rest)[1], before, after)
+
+
+def row_of(path: Path, args: argparse.Namespace) -> list[str]:
+    (whole, is_usual), others = read_candidates(path, args.without), None
+    if args.without:
+        whole, others = whole.take(is_usual), whole.take(~is_usual)
+    rng = np.random.default_rng(args.seed)
+    splits = [calibrate(whole, others, rng, args) for _ in range(args.splits)]
+
+    def broken(values: list[float | None]) -> str:
+        count = sum(v is not None and v < args.precision for v in values)
+        return f"{count} of {len(values)}"
+
+    right = thresholds.answered(whole, 1.0).is_right
+    shares = [split.share for split in splits]
+    return [
+        f"{path.parent.name} ({len(right):,} rows)",
+        f"{right.mean():.1%}",
+        f"{args.precision:g}",
+        f"{args.rows or len(right) // 2:,}",
+        f"{sum(share == 0 for share in shares)} of {args.splits}",
+        f"{np.mean([share for share in shares if share] or [0]):.0%}",
+        broken([split.precision for split in splits]),
+        broken([split.precision_of_rest for split in splits]),
+        f"{np.mean([split.before for split in splits]):.1%}",
+        f"{np.mean([split.after for split in splits]):.1%}",
+    ]
+
+
+HEADER = (
+    *("dev file", "accuracy", "promised", "rows", "no threshold", "answered"),
+    *("broken", "missed in the others", "ECE of the others before", "after"),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--answers", type=Path, nargs="+", required=True)
+    parser.add_argument("--precision", type=float, default=0.95)
+    parser.add_argument("--confidence", type=float, default=0.95)
+    parser.add_argument("--splits", type=int, default=200)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--without", nargs="+", default=[], metavar="WORD")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path)
+    args = parser.parse_args()
+    table = markdown.table(HEADER, [row_of(path, args) for path in args.answers])
+    print(table)
+    if args.output:
+        args.output.write_text(table + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""The promise of a tuned run: `bert-keras calibrate`."""
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_keras.checkpoints import run_directory
+from bert_keras.core import files
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import tasks
+from bert_keras.inference import finetuned
+from bert_keras.kinds import registry, splits
+from bert_keras.labelled import dataset
+from bert_keras.pages import pictures
+from bert_keras.trust import thresholds
+
+logger = logging.getLogger(__name__)
+
+MOST_ROWS = 1_000_000
+"""Beyond so many rows, an error asks for less rather than for more rows."""
+
+
+def calibrate(
+    model_dir: str | Path, data: str | Path, *, precision: float, confidence: float
+) -> tasks.Calibration:
+    """Writes `calibration.json` into a run: a temperature, and the lowest threshold at
+    which at least the share `precision` of the answers given is right, in at least the
+    share `confidence` of all choices of rows; `thresholds` says why.
+
+    Args:
+        data: labelled rows, drawn as the texts to come will be, that neither training
+            nor the choice of the checkpoint has seen.
+
+    Raises an `InputError` if the rows are too few for the promise, if no threshold
+    keeps it, or if the kind of the run has no probabilities of answers.
+    """
+    for name, share in (("precision", precision), ("confidence", confidence)):
+        if not 0 < share < 1:
+            raise InputError(
+                f"--{name}: expected a share between 0 and 1, such as 0.95, got "
+                f"{share:g}"
+            )
+    # 1. Read the run and the rows.
+    directory, path = files.path(model_dir), files.path(data)
+    run_directory.read_task(directory, kinds=registry.LABELLED, verb="finetune")
+    _check_is_new_to(directory, path)
+    try:
+        run_directory.read_calibration(directory)
+    except InputError as error:
+        logger.warning("%s; it is deleted", error)
+        (directory / run_directory.CALIBRATION_NAME).unlink()
+    model = finetuned.FinetunedModel.load(directory)
+    rows = model.read(path, has_labels=True)
+    rows.describe()
+    # 2. Answer the rows, and find what may be promised.
+    answers, found = model.answer(rows), None
+    common = {"precision": precision, "confidence": confidence}
+    try:
+        if (candidates := answers.candidates()) is not None:
+            is_first = in_first_part(rows.keys())
+            found = _with_threshold(candidates, is_first, **common)
+        elif (distances := answers.distances()) is not None:
+            found = _with_interval(distances, **common)
+    except InputError as error:
+        options = f"--precision {precision:g} --confidence {confidence:g}"
+        raise InputError(f"{path}: {options}: {error}") from None
+    if found is None:
+        raise InputError(
+            f"{directory}: a model for {model.task.kind}, expected one for classes of "
+            "texts, answers within a text, or numbers"
+        )
+    # 3. Write the promise beside the weights that it is for.
+    calibration = tasks.Calibration(
+        data_sha256=splits.file_hash(path),
+        examples=registry.labelled(model.task.kind).examples,
+        **common,
+        **found,
+    )
+    run_directory.write_calibration(directory, calibration)
+    return calibration
+
+
+def _with_threshold(
+    candidates: dataset.Candidates, is_first: np.ndarray, **common: float
+) -> dict[str, Any]:
+    """Chooses a temperature and a grid on the first part, and tests on the second."""
+    _check_finite(candidates.logits.max(axis=-1))
+    num_rows = int((~is_first).sum())
+    _check_rows(num_rows, len(is_first), 1 - thresholds.FIRST_PART, **common)
+    parts = [candidates.take(part) for part in (is_first, ~is_first)]
+    temperature = thresholds.fit_temperature(parts[0])
+    first, second = (thresholds.answered(part, temperature) for part in parts)
+    tested = thresholds.choose_threshold(first, second, **common)
+    if (index := tested.lowest) is None:
+        raise InputError(_advice(tested, **common))
+    shares = tested.num_answered / num_rows
+    right = 1 - tested.num_wrong / np.maximum(tested.num_answered, 1)
+    return {
+        "temperature": temperature,
+        "threshold": float(tested.thresholds[index]),
+        "num_rows": num_rows,
+        "num_answered": int(tested.num_answered[index]),
+        "num_wrong": int(tested.num_wrong[index]),
+        "curve": tuple(zip(shares.tolist(), right.tolist(), strict=True)),
+        "before": pictures.reliability_bins(*thresholds.answered(parts[1], 1.0)),
+        "after": pictures.reliability_bins(*second),
+    }
+
+
+def _with_interval(distances: np.ndarray, **common: float) -> dict[str, Any]:
+    _check_finite(distances)
+    _check_rows(len(distances), len(distances), 1.0, **common)
+    width = thresholds.half_width(distances, **common)
+    # A little wider, as other formats compute in float32.
+    width = float(f"{width * (1 + 1e-5):.6g}")
+    num_wrong, count = int((distances > width).sum()), len(distances)
+    counts = {"num_rows": count, "num_answered": count, "num_wrong": num_wrong}
+    return {"half_width": width, **counts}
+
+
+def _check_finite(numbers: np.ndarray) -> None:
+    if not np.isfinite(numbers).all():
+        raise InputError("the model's numbers are not finite: nothing was written")
+
+
+def _check_rows(num_rows: int, total: int, share: float, **common: float) -> None:
+    """Raises an `InputError` if the promise needs more rows than the `num_rows` that
+    test it, the `share` of all."""
+    needed = thresholds.fewest_rows(**common)
+    if num_rows < needed or (share < 1 and num_rows == total):
+        least, part = needed, ""
+        if share < 1:
+            least = math.ceil(1.1 * needed / share)
+            part = ", beside a quarter for the temperature"
+        raise InputError(
+            f"needs {needed} rows to test the promise{part}: give {least} rows or "
+            f"more, got {total}"
+        )
+
+
+def in_first_part(keys: Sequence[str]) -> np.ndarray:
+    """Returns which rows are of the first part, `(num_rows,)` bool: those with a low
+    hash of what they are about and of how many rows before them are about the same.
+
+    Rows are parted one by one, unlike those of `--dev 10%`: both parts must be samples
+    of all texts to come, of which the commonest may be many. The hash is another than
+    that of `--dev`, whose parts may be parted again.
+    """
+    counts, first = Counter(), []
+    for key in keys:
+        number = splits.number_of(f"calibrate {counts[key]} {key}")
+        first.append(number < thresholds.FIRST_PART * 2.0**64)
+        counts[key] += 1
+    return np.array(first, bool)
+
+
+def _check_is_new_to(directory: Path, path: Path) -> None:
+    inputs = directory / run_directory.INPUTS_NAME
+    recorded = files.read_json(inputs) if inputs.is_file() else {}
+    seen = {"trained": [recorded.get("train_sha256")]}
+    seen["evaluated"] = recorded.get("dev_sha256") or []
+    for verb, hashes in seen.items():
+        if splits.file_hash(path) in hashes:
+            raise InputError(
+                f"--data {path}: the run was {verb} on this very file, which says too "
+                "much good of it: give labelled rows that it has not seen"
+            )
+
+
+def _advice(tested: thresholds.Tested, precision: float, confidence: float) -> str:
+    """Returns what to do if no threshold keeps the promise."""
+    answered, wrong = tested.num_answered, tested.num_wrong
+    num_rows, share = answered[-1], 1 - wrong / np.maximum(answered, 1)
+    is_enough = answered >= thresholds.fewest_rows(precision, confidence)
+    best = int(np.where(is_enough, share, 0).argmax())
+    facts = (
+        f"of the {answered[best]} surest answers to {num_rows} rows {wrong[best]} are "
+        f"wrong ({1 - share[best]:.1%}), which is "
+    )
+    factor = 2
+    while factor * num_rows < MOST_ROWS and share[best] > precision:
+        # As if the same came again and again.
+        p_value = thresholds.p_values(
+            *(factor * answered[best], factor * wrong[best], precision)
+        )
+        if p_value <= (1 - confidence) / 3:
+            rows = float(f"{factor * num_rows / (1 - thresholds.FIRST_PART):.1g}")
+            return f"{facts}too few to be sure of: give about {rows:,.0f} rows"
+        factor += 1
+    return f"{facts}too many: ask for less --precision, or tune a better model"

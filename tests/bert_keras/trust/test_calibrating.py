@@ -1,0 +1,342 @@
+"""The promise of a run, and that it travels to every place where the run answers."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+import tensorflow as tf
+
+import bert_keras
+from bert_keras import export
+from bert_keras.checkpoints import conversion, run_directory, weights
+from bert_keras.commands import main as cli
+from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning, tasks
+from bert_keras.data import features, tokenization
+from bert_keras.export import formats
+from bert_keras.inference import finetuned
+from bert_keras.kinds import registry
+from bert_keras.report import promises
+from bert_keras.trust import calibrating, thresholds
+from tests import make
+
+LABELS = ("bad", "good", "so so")
+WORDS = [f"w{number}" for number in range(200)]
+VOCABULARY = tokenization.Vocabulary((*features.SPECIAL_TOKENS, *WORDS))
+TEXT = finetuning.FinetuningConfig(task="text", max_seq_length=8)
+NAME = run_directory.CALIBRATION_NAME
+
+
+def write_rows(path: Path, texts, labels) -> Path:
+    lines = [f"{text}\t{label}\n" for text, label in zip(texts, labels, strict=True)]
+    path.write_text("text\tlabel\n" + "".join(lines))
+    return path
+
+
+class Made:
+    """A run that is too sure of itself, and texts whose labels are drawn by the softmax
+    of half its logits."""
+
+    def __init__(self, folder: Path, randomize):
+        def change(network):
+            randomize(network, stddev=1.0)
+            kernel = network.trainable_variables[-2]
+            assert kernel.path.endswith("classifier/kernel")
+            kernel.assign(3 * kernel)
+
+        self.run = make.make_run(
+            folder / "run",
+            VOCABULARY,
+            settings=TEXT,
+            change=change,
+            kind="classification",
+            labels=LABELS,
+            results={"steps": 3, "eval": {"accuracy": 0.75}},
+        )
+        rng = np.random.default_rng(5)
+        texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(1500)]
+        model = finetuned.FinetunedModel.load(self.run)
+        self.logits = model.answer(
+            registry.labelled("classification").from_python(texts, model.task)
+        ).logits
+        noise = rng.gumbel(size=self.logits.shape)
+        right = (self.logits / 2 + noise).argmax(axis=-1)
+        labels = [LABELS[place] for place in right]
+        self.data = write_rows(folder / "seen.tsv", texts[:1200], labels[:1200])
+        self.new = write_rows(folder / "new.tsv", texts[1200:], labels[1200:])
+        self.texts, self.logits = texts[1200:], self.logits[1200:]
+        self.right = labels[1200:]
+
+    def calibrate(self, run: Path | None = None, **changes) -> tasks.Calibration:
+        options = {"data": self.data, "precision": 0.95, "confidence": 0.95, **changes}
+        return calibrating.calibrate(run or self.run, options.pop("data"), **options)
+
+    def copy(self, folder: Path) -> Path:
+        return shutil.copytree(self.run, folder / "run")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, randomize) -> Made:
+    return Made(tmp_path_factory.mktemp("promise"), randomize)
+
+
+@pytest.fixture(scope="module")
+def calibrated(made) -> tasks.Calibration:
+    return made.calibrate()
+
+
+def test_the_temperature_is_that_of_the_labels(made, calibrated):
+    assert calibrated.temperature == pytest.approx(2, rel=0.25)
+    before, after = (
+        sum(share * abs(mean - right) for mean, right, share in bins)
+        for bins in (calibrated.before, calibrated.after)
+    )
+    assert after < 0.6 * before
+    assert 0 < calibrated.num_wrong / calibrated.num_answered < 0.05
+
+
+def test_every_place_gives_the_same_answers(made, calibrated, tmp_path):
+    """The answer is empty, or the label, beside the calibrated probabilities."""
+    probabilities = scipy.special.softmax(
+        made.logits.astype(float) / calibrated.temperature, axis=-1
+    )
+    labels = np.array(LABELS)[probabilities.argmax(axis=-1)]
+    is_sure = probabilities.max(axis=-1) >= calibrated.threshold
+    expected = np.where(is_sure, labels, "").tolist()
+    assert 30 < is_sure.sum() < 270
+    # 1. Python.
+    records = bert_keras.load(made.run).predict(made.texts)
+    assert [record.prediction for record in records] == expected
+    for record, row in zip(records, probabilities, strict=True):
+        assert [*record.probabilities] == [*LABELS]
+        np.testing.assert_allclose([*record.probabilities.values()], row, atol=1e-6)
+    # 2. Files.
+    for suffix in ("tsv", "jsonl"):
+        output = tmp_path / f"answers.{suffix}"
+        finetuned.predict(made.run, made.new, output)
+        lines = output.read_text().splitlines()
+        rows = [*csv.DictReader(lines, delimiter="\t")]
+        if suffix == "jsonl":
+            rows = [*map(json.loads, lines)]
+        assert [row["prediction"] for row in rows] == expected
+        shares = [float(row["p(good)"]) for row in rows]
+        np.testing.assert_allclose(shares, probabilities[:, 1], atol=1e-6)
+    # 3. The graph, as a SavedModel; `serve` has the same one.
+    export.export_model(made.run, tmp_path / "1")
+    signatures = tf.saved_model.load(str(tmp_path / "1")).signatures
+    answer = signatures["serving_default"](text=tf.constant(made.texts))
+    assert [label.decode() for label in answer["label"].numpy()] == expected
+    np.testing.assert_allclose(answer["probabilities"], probabilities, atol=1e-5)
+    # 4. Numbers beside what makes answers of them.
+    pytest.importorskip("tf2onnx")
+    export.export_model(made.run, tmp_path / "onnx", to="onnx")
+    decisions = json.loads((tmp_path / "onnx/decisions.json").read_text())
+    assert decisions == {
+        "temperature": calibrated.temperature,
+        "threshold": calibrated.threshold,
+    }
+    ids = make.served(made.run).encode(tf.constant(made.texts))
+    ids = {name: values.numpy() for name, values in ids.items()}
+    logits = formats.load_onnx(tmp_path / "onnx/model.onnx")(ids)["logits"]
+    shares = scipy.special.softmax(logits / decisions["temperature"], axis=-1)
+    np.testing.assert_allclose(shares, probabilities, atol=1e-5)
+    card = (tmp_path / "onnx/README.md").read_text()
+    assert "## When it answers\n\nOf 1,000 texts like these it answers" in card
+    assert "`decisions.json` has both" in card
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["litert", "transformers_js"])
+def test_the_other_formats_have_it_too(form, made, calibrated, tmp_path):
+    pytest.importorskip({"litert": "ai_edge_litert"}.get(form, "tf2onnx"))
+    export.export_model(made.run, tmp_path / "out", to=form)
+    name = {"litert": "decisions.json"}.get(form, "config.json")
+    facts = json.loads((tmp_path / "out" / name).read_text())
+    facts = facts.get("bert_keras", facts)
+    assert facts["temperature"] == calibrated.temperature
+    assert facts["threshold"] == calibrated.threshold
+
+
+def test_evaluate_says_what_the_threshold_makes_of_new_rows(made, calibrated):
+    scores = finetuned.evaluate(made.run, made.new)
+    predictions = [r.prediction for r in bert_keras.load(made.run).predict(made.texts)]
+    pairs = [(p, r) for p, r in zip(predictions, made.right, strict=True) if p]
+    right = sum(p == r for p, r in pairs)
+    assert scores["share_answered"] == pytest.approx(len(pairs) / len(predictions))
+    assert scores["precision_of_answers"] == pytest.approx(right / len(pairs))
+    best = [LABELS[place] for place in made.logits.argmax(axis=-1)]
+    accuracy = np.mean([p == r for p, r in zip(best, made.right, strict=True)])
+    assert scores["accuracy"] == pytest.approx(accuracy)
+
+
+def test_the_command_says_it_in_a_sentence(made, tmp_path, capsys):
+    run = made.copy(tmp_path)
+    (run / NAME).unlink(missing_ok=True)
+    command = ["calibrate", "--model", str(run), "--data", str(made.data)]
+    assert cli.main(command) == 0
+    first = (run / NAME).read_bytes()
+    promise = run_directory.read_calibration(run)
+    answered = round(1000 * promise.num_answered / promise.num_rows)
+    assert capsys.readouterr().out.startswith(
+        f"Of 1,000 texts like these it answers {answered}, and at most 5 of 100 "
+        "answers are wrong (95 % sure).\nAn answer is given from a probability of 0."
+    )
+    # On a calibrated run it does the same again.
+    assert cli.main([*command, "--precision", "0.95"]) == 0
+    assert (run / NAME).read_bytes() == first
+
+
+def test_a_promise_belongs_to_the_weights(made, calibrated, tmp_path, caplog):
+    run = made.copy(tmp_path)
+    network = registry.build_network(
+        make.small_config(len(VOCABULARY)), run_directory.read_task(run), seed=99
+    )
+    weights.finish_run(run_directory.read_run(run), network, {"steps": 4})
+    refused = f"{run / NAME}: was made for other weights than those beside it"
+    for use in (bert_keras.load, finetuned.FinetunedModel.load, make.served):
+        with pytest.raises(InputError, match=refused):
+            use(run)
+    # The new network is sure of nothing.
+    with pytest.raises(InputError, match="ask for less --precision"):
+        made.calibrate(run)
+    assert "it is deleted" in caplog.text
+    assert {r.prediction for r in bert_keras.load(run).predict(["w1", "w2"])} <= {
+        *LABELS
+    }
+
+
+def test_a_conversion_keeps_it_or_says_that_it_is_lost(
+    made, calibrated, tmp_path, caplog
+):
+    pruned = conversion.convert(
+        made.run, tmp_path / "pruned", to="native", keep_tokens=made.texts
+    )
+    assert pruned
+    promise = run_directory.read_calibration(tmp_path / "pruned")
+    digests = {"model_sha256": calibrated.model_sha256}
+    assert promise.model_sha256 != calibrated.model_sha256
+    assert promise.model_copy(update=digests) == calibrated
+    assert "calibrate" not in caplog.text
+    conversion.convert(made.run, tmp_path / "theirs", to="hugging_face")
+    assert (
+        "has no temperature and no threshold of `bert-keras calibrate`" in caplog.text
+    )
+
+
+def test_both_parts_are_samples_of_the_rows_and_no_part_of_dev():
+    keys = [f"text {number}" for number in range(4000)] + ["yes"] * 4000
+    first = calibrating.in_first_part(keys)
+    # Equal texts are parted, too, row by row.
+    for half in (first[:4000], first[4000:]):
+        assert abs(half.mean() - thresholds.FIRST_PART) < 0.03
+    order = np.random.default_rng(0).permutation(4000)
+    shuffled = calibrating.in_first_part([keys[place] for place in order])
+    assert (shuffled == first[order]).all()
+
+
+# Rows of the calibration file, options, and the error.
+REFUSED = {
+    "ten rows": (
+        {"rows": 10},
+        {},
+        "needs 59 rows to test the promise, beside a quarter",
+    ),
+    "one class": ({"labels": "bad"}, {}, "every row is labelled 'bad'"),
+    "unknown label": ({"labels": "ba"}, {}, "label 'ba' was not in the training data"),
+    "percent": ({}, {"precision": 95.0}, "--precision: expected a share between 0 and"),
+    "sure": ({}, {"confidence": 1.0}, "--confidence: expected a share between 0 and 1"),
+    "nan": ({}, {"precision": float("nan")}, "--precision: expected a share"),
+    "too precise": ({}, {"precision": 0.995}, "needs 598 rows"),
+    "too few": ({"rows": 90}, {"precision": 0.9}, "too few to be sure of: give about"),
+    "hopeless": ({"labels": None}, {}, "too many: ask for less --precision"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_promised(name, made, calibrated, tmp_path):
+    rows, options, message = REFUSED[name]
+    before = (made.run / NAME).read_bytes()
+    lines = made.data.read_text().splitlines()[1 : 1 + rows.get("rows", 700)]
+    texts, labels = zip(*(line.split("\t") for line in lines), strict=True)
+    if "labels" in rows:
+        labels = [rows["labels"] or LABELS[n % 3] for n in range(len(texts))]
+        if rows["labels"] == "ba":
+            labels[1] = "bad"
+    path = write_rows(tmp_path / "rows.tsv", texts, labels)
+    with pytest.raises(InputError) as caught:
+        made.calibrate(**{"data": path, **options})
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    assert (made.run / NAME).read_bytes() == before
+
+
+def test_files_that_the_run_knows_and_runs_that_give_no_label(made, tmp_path):
+    run = made.copy(tmp_path)
+    digest = finetuned.files.sha256(made.data)
+    for key, value, verb in (
+        ("train_sha256", digest, "trained"),
+        ("dev_sha256", ["0", digest], "evaluated"),
+    ):
+        (run / run_directory.INPUTS_NAME).write_text(json.dumps({key: value}))
+        with pytest.raises(InputError, match=f"the run was {verb} on this very file"):
+            made.calibrate(run)
+    several = make.make_run(
+        tmp_path / "several",
+        VOCABULARY,
+        settings=TEXT.model_copy(update={"multi_label": True}),
+        kind="multi_label",
+        labels=LABELS,
+    )
+    with pytest.raises(InputError, match="a model for multi_label, expected one for"):
+        made.calibrate(several)
+    with pytest.raises(InputError, match="expected a run directory made by"):
+        made.calibrate(tmp_path)
+
+
+def test_numbers_have_an_interval(made, randomize, tmp_path):
+    run = make.make_run(
+        tmp_path / "rating",
+        VOCABULARY,
+        settings=TEXT.model_copy(update={"regression": True}),
+        change=lambda network: randomize(network, stddev=1.0),
+        kind="regression",
+    )
+    texts = made.texts
+    answers = np.array([r.prediction for r in bert_keras.load(run).predict(texts)])
+    distances = np.random.default_rng(0).permutation(np.arange(1, len(texts) + 1))
+    numbers = [f"{a + d:.6f}" for a, d in zip(answers, distances, strict=True)]
+    few = write_rows(tmp_path / "few.tsv", texts[:58], numbers[:58])
+    with pytest.raises(InputError, match="needs 59 rows to test the promise: give 59"):
+        made.calibrate(run, data=few)
+    assert "low" not in dict(bert_keras.load(run).predict(texts[:1])[0])
+    data = write_rows(tmp_path / "numbers.tsv", texts, numbers)
+    promise = made.calibrate(run, data=data)
+    # Of 300, the 292nd: 95 % are 285, and six more for the confidence.
+    rank = scipy.stats.binom.ppf(0.95, 300, 0.95) + 1
+    assert promise.half_width == pytest.approx(rank, rel=1e-4) and rank == 292
+    assert promise.num_wrong == 8
+    low, high = answers - promise.half_width, answers + promise.half_width
+    # Python, files, scores, the graph.
+    records = bert_keras.load(run).predict(texts)
+    found = [(r.prediction, r.low, r.high) for r in records]
+    expected = np.stack([answers, low, high], axis=1)
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    finetuned.predict(run, data, tmp_path / "answers.tsv")
+    with (tmp_path / "answers.tsv").open() as file:
+        rows = [*csv.DictReader(file, delimiter="\t")]
+    np.testing.assert_allclose([float(r["low"]) for r in rows], low, rtol=1e-4)
+    assert finetuned.evaluate(run, data)["share_within_interval"] == 292 / 300
+    model = make.served(run)
+    outputs = model.answer(tf.constant(texts))
+    actual = np.stack([outputs[n] for n in ("score", "low", "high")], axis=1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    assert model.decisions == {"half_width": promise.half_width}
+    assert promises.sentence(promise) == (
+        "Of 100 texts like these at least 95 have their number within "
+        f"{promise.half_width:.6g} of the answer (95 % sure)."
+    )
+    assert promises.section(promise).picture is None
