@@ -145,8 +145,8 @@ def test_more_files_than_may_be_open(folder, tmp_path):
         (tmp_path / f"{number:02}.txt").write_text(f"the bridge{' snow' * number}\n")
     building.build(folder / "vectors", [str(tmp_path / "*.txt")], tmp_path / "many")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    num_open = max(map(int, os.listdir("/proc/self/fd")))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (num_open + 8, hard))
+    os.close(lowest := os.dup(0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 8, hard))
     try:
         hits = searching.SearchIndex(tmp_path / "many").search("bridge", by="words")
     finally:
