@@ -220,7 +220,7 @@ LINES = {
     "scoring": 655,
     "inference": 1075,
     "checkpoints": 4425,
-    "kinds": 7945,
+    "kinds": 8010,
     "graphs": 610,
     "labelled": 1730,
     "model": 2575,

@@ -219,7 +219,7 @@ def load(
         dtype=dtype,
         network=network,
         settings=settings,
-        threshold=checkpoint.threshold,
+        threshold=checkpoint.threshold if embedding is None else None,
         path=path,
     )
     if embedding is None:

@@ -194,6 +194,8 @@ class Labelled(Kind):
     """Dotted keys of settings that mean something for it alone."""
     examples: ClassVar[str] = "texts"
     """Its examples in words."""
+    answered: ClassVar[str | None] = None
+    """What has an answer each; `None`: its `examples`."""
     num_texts: ClassVar[int] = 1
     """Inputs of the network for each example."""
     resampled: ClassVar[tuple[str, ...]] = ()

@@ -73,13 +73,14 @@ function choice({ best, probabilities }, { endings }) {
   return endings.map((ending, i) => bar(ending, probabilities[i], { isBest: i === best }));
 }
 
-function order({ scores, ranking }, { passages }) {
+function order({ scores, ranking, is_sure }, { passages }) {
+  const unsure = is_sure === 0 ? [element("p", { kind: "big", text: "None of these, as far as it can tell" })] : [];
   const items = ranking.map((number, place) => {
     const note = `${place + 1}. of ${ranking.length} · score ${scores[number].toFixed(2)} · was line ${number + 1}`;
     const children = [element("span", { kind: "note", text: note }), element("span", { text: passages[number] })];
-    return element("li", { kind: place ? "" : "best", children });
+    return element("li", { kind: place || is_sure === 0 ? "" : "best", children });
   });
-  return [element("ol", { kind: "passages", children: items })];
+  return [...unsure, element("ol", { kind: "passages", children: items })];
 }
 
 function words({ num_masks, tokens, probabilities }) {
@@ -110,6 +111,7 @@ const VIEWS = [
   [["answer", "start", "end", "score", "probability", "no_answer_probability"], span],
   [["best", "probabilities"], choice],
   [["scores", "ranking"], order],
+  [["scores", "ranking", "probability", "is_sure"], order],
   [["num_masks", "masked_lm_positions", "tokens", "probabilities"], words],
   [["embedding"], similarity],
 ];

@@ -72,12 +72,13 @@ def calibrate(
     if found is None:
         raise InputError(
             f"{directory}: a model for {model.task.kind}, expected one for classes of "
-            "texts, answers within a text, or numbers"
+            "texts, numbers, answers within a text, or ranking"
         )
     # 3. Write the promise beside the weights that it is for.
+    kind = registry.labelled(model.task.kind)
     calibration = tasks.Calibration(
         data_sha256=splits.file_hash(path),
-        examples=registry.labelled(model.task.kind).examples,
+        examples=kind.answered or kind.examples,
         **common,
         **found,
     )

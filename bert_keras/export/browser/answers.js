@@ -155,7 +155,10 @@ export async function load(library, folder, options = {}) {
   async function ranking(question, passages) {
     const scores = [];
     for (const passage of passages) scores.push((await numbersOf(question, passage))[0]);
-    return { scores, ranking: order(scores) };
+    const { temperature = 1, threshold = null } = facts;
+    if (threshold === null) return { scores, ranking: order(scores) };
+    const probability = Math.max(...softmax(scores.map((x) => x / temperature)));
+    return { scores, ranking: order(scores), probability, is_sure: probability >= threshold };
   }
 
   /** The likeliest pieces for each `[MASK]` of a text. */

@@ -39,6 +39,15 @@ class RankedPassages(Record):
         return self
 
 
+class SureRanking(RankedPassages):
+    """The order of a calibrated run, which says whether a passage answers at all."""
+
+    probability: Computed
+    """Calibrated probability of the first passage, among these passages."""
+    is_sure: bool
+    """Whether it reaches the threshold; else none of the passages answers."""
+
+
 class Ranking(Labelled):
     """Answers with a score for each passage; higher is better."""
 
@@ -67,7 +76,7 @@ class Ranking(Labelled):
     own_settings = ("ranking",)
     has_text_pair = True
     transfers_head = True
-    examples = "pairs"
+    examples, answered = "pairs", "questions"
     num_texts = finetuning.RankingConfig().num_candidates
     """Passages of a question in training, where `ranking.num_candidates` is not set."""
     usual_metric = "ndcg_at_10"

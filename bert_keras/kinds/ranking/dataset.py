@@ -21,13 +21,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.special
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features
 from bert_keras.kinds import splits
-from bert_keras.kinds.ranking import RankedPassages, scores
+from bert_keras.kinds.ranking import RankedPassages, SureRanking, scores
 from bert_keras.labelled import answers, dataset, reading, shapes, tables, tokenized
 
 logger = logging.getLogger(__name__)
@@ -282,12 +283,18 @@ class RankingDataset(dataset.Dataset):
     def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
         """Returns the rows of each question, the best first."""
         rows, in_order, values = list(reading.read_rows(self.path)), [], []
-        for question, found in zip(self.rows, answers.scores_of, strict=True):
+        sure, is_answer = answers.sure(threshold), []
+        for place, question in enumerate(self.rows):
+            found = answers.scores_of[place]
             order = scores.ranking(found)
             in_order += [rows[question.candidates[n].row].cells for n in order]
             values += [*found[order]]
+            if sure:
+                is_answer += [int(sure[place].is_sure), *[0] * (len(order) - 1)]
         # Nine digits: float32, so that no two scores become equal.
         columns = {"score": tables.Column(values, ".9g")}
+        if sure:
+            columns["is_answer"] = tables.Column(is_answer)
         return {"predictions": tables.joined(in_order, columns, suffix=suffix)}
 
     def describe(self) -> tasks.Task:
@@ -325,6 +332,13 @@ class RankingDataset(dataset.Dataset):
         )
 
 
+class Sure(NamedTuple):
+    """What a calibrated run says of the first passage of a question."""
+
+    probability: float
+    is_sure: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class RankingAnswers(dataset.Answers):
     """Scores of the candidates of questions."""
@@ -334,17 +348,49 @@ class RankingAnswers(dataset.Answers):
     """`(num_candidates,)` float32 of each question."""
     has_labels: bool
 
+    def candidates(self) -> dataset.Candidates:
+        shape = len(self.questions), max(map(len, self.scores_of))
+        logits, is_right = np.full(shape, -np.inf), np.zeros(shape, bool)
+        for row, (question, found) in enumerate(
+            zip(self.questions, self.scores_of, strict=True)
+        ):
+            logits[row, : len(found)] = found
+            is_right[row, : len(found)] = np.asarray(question.relevances) > 0
+        places = np.array([scores.ranking(found)[0] for found in self.scores_of])
+        return dataset.Candidates(logits, is_right, places)
+
+    def sure(self, threshold: dataset.Threshold) -> list[Sure]:
+        """Returns one for each question; [] without a `Calibration`."""
+        if not isinstance(threshold, tasks.Calibration):
+            return []
+        shares = (
+            float(scipy.special.softmax(found / threshold.temperature).max())
+            for found in (numbers.astype(float) for numbers in self.scores_of)
+        )
+        return [Sure(share, share >= threshold.threshold) for share in shares]
+
     def scores(self, *, threshold=None) -> dict[str, float]:
         relevances = [question.relevances for question in self.questions]
-        return scores.mean_scores(zip(relevances, self.scores_of, strict=True))
+        found = scores.mean_scores(zip(relevances, self.scores_of, strict=True))
+        if sure := self.sure(threshold):
+            _, is_right, places = self.candidates()
+            is_right = is_right[np.arange(len(places)), places]
+            right = is_right[[one.is_sure for one in sure]]
+            found["share_answered"] = len(right) / len(sure)
+            found["precision_of_answers"] = float(right.mean()) if len(right) else 1.0
+        return found
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        for question, found in zip(self.questions, self.scores_of, strict=True):
-            yield RankedPassages(
+        sure = self.sure(threshold)
+        form = SureRanking if sure else RankedPassages
+        for row, question in enumerate(self.questions):
+            found = self.scores_of[row]
+            yield form(
                 question=question.text,
                 passages=tuple(c.passage for c in question.candidates),
                 line=question.candidates[0].line,
                 relevances=tuple(question.relevances) if self.has_labels else None,
                 prediction=tuple(scores.ranking(found).tolist()),
                 scores=tuple(found.tolist()),
+                **(sure[row]._asdict() if sure else {}),
             )

@@ -13,7 +13,9 @@ class Rankings(served.SeveralParts):
 
     Numbers: `logits`, `(batch_size, num_passages)` float32. Answers: `scores`, the same
     numbers, higher is better; and `ranking`, the same shape, int32: the numbers of the
-    passages from 0, the best first.
+    passages from 0, the best first. A calibrated run has besides `probability`,
+    `(batch_size,)` float32, of the best among these passages, which must not be filled
+    up then, and `is_sure`, the same shape, int32: 0 where none of them answers.
     """
 
     record_fields = {"scores": "scores"}
@@ -25,4 +27,9 @@ class Rankings(served.SeveralParts):
     def present(self, ids, numbers):
         scores = numbers["logits"]
         order = tf.argsort(scores, direction="DESCENDING", stable=True)
-        return {"scores": scores, "ranking": order}
+        outputs = {"scores": scores, "ranking": order}
+        if (promise := self.promise) is not None:
+            best = tf.reduce_max(self.probabilities(scores), axis=-1)
+            is_sure = tf.cast(best >= promise.threshold, tf.int32)
+            outputs |= {"probability": best, "is_sure": is_sure}
+        return outputs

@@ -18,7 +18,7 @@ from bert_keras.commands import main as cli
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
-from bert_keras.export import formats
+from bert_keras.export import formats, writing
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.report import promises
@@ -145,6 +145,8 @@ def test_every_place_gives_the_same_answers(made, calibrated, tmp_path):
     logits = formats.load_onnx(tmp_path / "onnx/model.onnx")(ids)["logits"]
     shares = scipy.special.softmax(logits / decisions["temperature"], axis=-1)
     np.testing.assert_allclose(shares, probabilities, atol=1e-5)
+    # Vectors of the same run have nothing to be sure of.
+    assert writing.load(made.run, embedding="mean").decisions == {}
     card = (tmp_path / "onnx/README.md").read_text()
     assert "## When it answers\n\nOf 1,000 texts like these it answers" in card
     assert "`decisions.json` has both" in card

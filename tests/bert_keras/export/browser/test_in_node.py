@@ -121,11 +121,12 @@ def expected_of(record) -> dict:
     found = {k: values[k] for k in ("probabilities", "scores") if k in values}
     if "entities" in values:
         return {"entities": values["entities"], "tags": [*record.prediction]}
-    if "probability" in values:
+    if "null_odds" in values:
         return {"answer": record.prediction, "probability": record.probability}
     prediction = record.prediction
     if "scores" in values:
-        return {**found, "ranking": [*prediction]}
+        sure = {k: values[k] for k in ("probability", "is_sure") if k in values}
+        return {**found, "ranking": [*prediction], **sure}
     if isinstance(prediction, float):
         return {"score": prediction}
     if "probabilities" not in values:
@@ -175,7 +176,7 @@ def test_answers_are_those_of_predict(name, exported, tmp_path, node_modules):
     assert len(distinct) > 5 or name == "classes"
 
 
-@pytest.mark.parametrize("name", ["pairs", "spans", "spans_or_none"])
+@pytest.mark.parametrize("name", ["pairs", "spans", "spans_or_none", "ranking"])
 def test_a_calibrated_run_says_nothing_where_predict_does(
     name, exported, tmp_path, node_modules
 ):
