@@ -26,6 +26,7 @@ COMMANDS = (
     "sweep --sweep sweep_paper --train x --dev x --init x --output_dir y",
     "compare --models x --train x --dev x --output_dir y",
     "evaluate --model x --input x",
+    "calibrate --model x --data y",
     "predict --model x --input x --output y",
     "serve --model x",
     "negatives --model x --input x --passages x --output y.tsv",
