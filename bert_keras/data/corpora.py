@@ -38,10 +38,19 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
                     raise ValueError(f"found a {type(document).__name__}")
                 if missing := {"id", "source", "paragraphs"}.difference(document):
                     raise ValueError(f"{min(missing)} is missing")
+                paragraphs = document["paragraphs"]
+                if not all(isinstance(sentences, list) for sentences in paragraphs):
+                    raise ValueError("paragraphs are not lists of sentences")
+                # A type error of anything else, or half of a surrogate pair.
+                texts = [document.get("title") or "", document["id"]]
+                "".join([*texts, *map("".join, paragraphs)]).encode()
                 yield document
     except InputError:
         raise
-    except (FileNotFoundError, gzip.BadGzipFile, EOFError, zlib.error, ValueError) as e:
+    except (
+        *(FileNotFoundError, gzip.BadGzipFile, EOFError, zlib.error),
+        *(ValueError, TypeError, RecursionError),
+    ) as e:
         raise InputError(
             f"{path}: line {line_number}: expected a document of `bert-keras corpus` "
             f"(JSON with id, source, paragraphs): {e}; recreate the corpus"

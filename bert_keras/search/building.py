@@ -225,6 +225,7 @@ def _write_shards(
         read=lambda: num_done + int(per_input * compute.num_done),
     ):
         for key, (source, _) in sources.items():
+            paths = []
             for number, block in enumerate(_blocks(source)):
                 path = files.path(f"{beginning}-{key}-{number:05}")
                 size = sum(len(text) for _, text in block)
@@ -252,7 +253,15 @@ def _write_shards(
                         np.save(buffer, array)
                     files.write_atomically(path, buffer.getvalue())
                 num_done, per_input = num_done + size, 0.0
+                paths.append(path)
                 yield path
+            if files.sha256(source)[:16] != key:
+                for path in paths:
+                    files.delete(path)
+                raise InputError(
+                    f"{source}: has changed while it was indexed: run the same command "
+                    "again"
+                )
 
 
 def _described(path: Path, num_pieces: int) -> manifest.Shard:
@@ -280,9 +289,10 @@ def _blocks(path: str) -> Iterator[list[_NamedText]]:
 def _texts(path: str) -> Iterator[_NamedText]:
     if path.endswith(".jsonl.gz"):
         for document in corpora.read_shard(path):
-            # Names of a shard take as much memory as the longest.
-            name = (document.get("title") or document["id"])[:_NAME_CHARACTERS]
-            yield name, "\n".join(map(" ".join, document["paragraphs"]))
+            # In one line. Names of a shard take as much memory as the longest.
+            name = " ".join((document.get("title") or "").split()) or document["id"]
+            text = "\n".join(map(" ".join, document["paragraphs"]))
+            yield name[:_NAME_CHARACTERS], text
         return
     row = None
     for row in reading.read_rows(files.path(path)):

@@ -127,10 +127,18 @@ class SearchIndex:
         # 2. The first texts, each once.
         num_hits = top if self._rerank is None else max(top, NUM_RERANKED)
         hits: list[Hit] = []
+        texts: set[str] = set()
+        # By text, as documents may have one title.
+        by_text: dict[tuple[int, int], list[Hit]] = collections.defaultdict(list)
         for number, score in scores.items():
-            hit = self._hit(number, score)
-            if not any(_is_same(hit, better) for better in hits):
+            of_text, hit = self._hit(number, score)
+            if hit.text not in texts and not any(
+                hit.start < better.end and better.start < hit.end
+                for better in by_text[of_text]
+            ):
                 hits.append(hit)
+                by_text[of_text].append(hit)
+                texts.add(hit.text)
             if len(hits) == num_hits:
                 break
         # 3. The reranker's order.
@@ -172,7 +180,8 @@ class SearchIndex:
         scores = cosines(vector.astype(np.float16), vectors, self._threads)
         return _best(scores, count)
 
-    def _hit(self, number: int, score: float) -> Hit:
+    def _hit(self, number: int, score: float) -> tuple[tuple[int, int], Hit]:
+        """Returns the shard and the place of a piece's text, and the hit."""
         place = bisect.bisect_right(self._starts, number) - 1
         shard, row = self._shards[place], number - self._starts[place]
         of_text, start, end, last, _ = shard.pieces[row].tolist()
@@ -180,7 +189,7 @@ class SearchIndex:
         text = shard.texts[first:last].tobytes().decode()
         name = shard.names[of_text]
         document = name if isinstance(name, str) else f"{self._paths[place]}:{name}"
-        return Hit(text, str(document), start, end, score)
+        return (place, of_text), Hit(text, str(document), start, end, score)
 
 
 def cosines(
@@ -210,11 +219,6 @@ def _best(scores: np.ndarray, count: int) -> dict[int, float]:
     numbers = np.argpartition(-scores, count - 1)[:count]
     numbers = numbers[np.lexsort((numbers, -scores[numbers]))]
     return {int(n): float(scores[n]) for n in numbers if scores[n] > -np.inf}
-
-
-def _is_same(hit: Hit, better: Hit) -> bool:
-    is_overlap = hit.start < better.end and better.start < hit.end
-    return hit.text == better.text or (hit.document == better.document and is_overlap)
 
 
 def _outputs_of(model: finetuned.FinetunedModel) -> Callable[..., np.ndarray]:

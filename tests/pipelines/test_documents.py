@@ -32,6 +32,20 @@ def test_round_trip(tmp_path):
         (b"\x1f\x8b\x08" + bytes(7) + b"\xff", "invalid block type; recreate the corp"),
         (gzip.compress(b'{"id": 1, "source": 2}\n', mtime=0), "paragraphs is missing"),
         (gzip.compress(b"\xff\n", mtime=0), "line 1: expected a document"),
+        (gzip.compress(b"[" * 100_000, mtime=0), "line 1: .* recursion depth"),
+        *(
+            (gzip.compress(json.dumps(DOCUMENT | change).encode()), f"line 1: .*{why}")
+            for change, why in (
+                ({"id": 5}, "int found"),
+                ({"title": 5}, "int found"),
+                ({"title": "\ud83d"}, "surrogates not allowed"),
+                ({"paragraphs": None}, "not iterable"),
+                ({"paragraphs": "One. Two."}, "are not lists of sentences"),
+                ({"paragraphs": ["One. Two."]}, "are not lists of sentences"),
+                ({"paragraphs": [[1]]}, "int found"),
+                ({"paragraphs": [["\ud83d"]]}, "surrogates not allowed"),
+            )
+        ),
     ],
 )
 def test_a_shard_that_is_none(data, message, tmp_path):

@@ -76,7 +76,7 @@ def vectors_of(index):
 
 def pieces_of(index):
     """All pieces of an index, in their order."""
-    return [index._hit(number, 0.0) for number in range(len(index))]
+    return [index._hit(number, 0.0)[1] for number in range(len(index))]
 
 
 def test_pieces_are_parts_of_their_texts(index, folder):
@@ -102,21 +102,28 @@ def test_pieces_are_parts_of_their_texts(index, folder):
 
 def test_documents_of_a_corpus_are_found_by_their_titles(folder, tmp_path):
     documents = [
-        {"id": "a", "source": "s", "title": "The bridge", "paragraphs": [["Snow."]]},
-        {"id": "b", "source": "s", "paragraphs": [["A horse.", "It is late."], ["雪"]]},
+        {"id": "a", "source": "s", "title": "The\nbridge", "paragraphs": [["Snow."]]},
+        {
+            **{"id": "b", "source": "s", "title": " "},
+            "paragraphs": [["A horse.", "It is late."], ["雪"]],
+        },
         {"id": "c", "source": "s", "title": "x" * 300, "paragraphs": [["The road."]]},
+        {"id": "d", "source": "s", "title": "The bridge", "paragraphs": [["A post."]]},
     ]
     conftest.write_documents(tmp_path / "corpus", documents)
     inputs = [str(tmp_path / "corpus"), str(folder / "b.txt")]
     building.build(folder / "vectors", inputs, tmp_path / "index")
-    hits = pieces_of(bert_keras.SearchIndex(tmp_path / "index"))
+    hits = pieces_of(index := bert_keras.SearchIndex(tmp_path / "index"))
     assert [(hit.document, hit.text) for hit in hits] == [
         ("The bridge", "Snow."),
         ("b", "A horse. It is late.\n雪"),
         ("x" * 200, "The road."),
+        ("The bridge", "A post."),
         (f"{folder}/b.txt:1", "the bridge"),
         (f"{folder}/b.txt:2", "horse horse"),
     ]
+    # Those of one title are several.
+    assert {"Snow.", "A post."} < {hit.text for hit in index.search("snow")}
     with pytest.raises(InputError, match="not a finished output of"):
         building.build(folder / "vectors", [str(tmp_path)], tmp_path / "other")
 
@@ -285,6 +292,25 @@ def test_killed_and_resumed_again_and_again(folder, tmp_path, monkeypatch):
                 searching.SearchIndex(tmp_path / "killed")
     assert num_killed == len(list((tmp_path / "whole").glob("shard-*"))) == 3
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+
+
+def test_a_file_that_changes_meanwhile(folder, tmp_path, monkeypatch):
+    """The shards that are named for its first bytes may have others."""
+    path, cut = tmp_path / "a.txt", building._cut
+    path.write_text("the bridge\n")
+
+    def change_and_cut(*arguments):
+        path.write_text("the horse\n")
+        return cut(*arguments)
+
+    arguments = folder / "vectors", [str(path)], tmp_path / "index"
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(building, "_cut", change_and_cut)
+        with pytest.raises(InputError, match="a.txt: has changed while it was indexed"):
+            building.build(*arguments)
+    assert not any((tmp_path / "index").glob("shard-*"))
+    building.build(*arguments)
+    assert pieces_of(bert_keras.SearchIndex(tmp_path / "index"))[0].text == "the horse"
 
 
 def test_files_that_are_added(folder, tmp_path, index):
