@@ -42,8 +42,7 @@ def calibrate(
     for name, share in (("precision", precision), ("confidence", confidence)):
         if not 0 < share < 1:
             raise InputError(
-                f"--{name}: expected a share between 0 and 1, such as 0.95, got "
-                f"{share:g}"
+                f"--{name}: expected a share between 0 and 1, such as 0.95, got {share}"
             )
     # 1. Read the run and the rows.
     directory, path = files.path(model_dir), files.path(data)

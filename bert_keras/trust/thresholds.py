@@ -145,4 +145,5 @@ def half_width(distances: np.ndarray, *, precision: float, confidence: float) ->
 
 def fewest_rows(precision: float, confidence: float) -> int:
     """Returns the number of answers, all of them right, that keep the promise."""
-    return math.ceil(math.log(1 - confidence) / math.log(precision))
+    # `log1p`: 1 - confidence may be 1 in floating point, whose logarithm is 0.
+    return math.ceil(math.log1p(-confidence) / math.log(precision))

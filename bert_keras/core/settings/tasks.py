@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import pydantic
+
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.strict import StrictModel
 
@@ -149,20 +151,20 @@ class Calibration(StrictModel):
     data_sha256: str
     examples: str
     """Name of what has an answer each, such as texts."""
-    precision: float
+    precision: float = pydantic.Field(gt=0, lt=1)
     """Share of the answers given that are right, at least ..."""
-    confidence: float
+    confidence: float = pydantic.Field(gt=0, lt=1)
     """... with this probability over the choice of the rows."""
-    temperature: float = 1.0
+    temperature: float = pydantic.Field(default=1.0, gt=0)
     """Logits are divided by it (Guo et al., 2017)."""
-    threshold: float = 0.0
+    threshold: float = pydantic.Field(default=0.0, ge=0, le=1)
     """Probability from which on an answer is given; below it the answer is empty."""
-    half_width: float | None = None
+    half_width: float | None = pydantic.Field(default=None, ge=0)
     """Of answers that are numbers, which all are given: within this distance from an
     answer the right number counts as found."""
-    num_rows: int
+    num_rows: int = pydantic.Field(gt=0)
     """Rows on which the threshold was tested; the temperature comes from others."""
-    num_answered: int
+    num_answered: int = pydantic.Field(gt=0)
     """Of these, the rows with an answer ..."""
     num_wrong: int
     """... and those with a wrong one."""

@@ -15,6 +15,7 @@ import bert_keras
 from bert_keras import export
 from bert_keras.checkpoints import conversion, run_directory, weights
 from bert_keras.commands import main as cli
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
@@ -210,6 +211,18 @@ def test_a_promise_belongs_to_the_weights(made, calibrated, tmp_path, caplog):
     assert {r.prediction for r in bert_keras.load(run).predict(["w1", "w2"])} <= {
         *LABELS
     }
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("temperature", 0), ("threshold", 1.5), ("precision", 95), ("num_answered", 0)],
+)
+def test_a_promise_that_is_none(key, value, made, calibrated, tmp_path):
+    run = made.copy(tmp_path)
+    values = files.read_json(run / NAME) | {key: value}
+    (run / NAME).write_text(json.dumps(values))
+    with pytest.raises(InputError, match=f"{NAME}: `{key}`: input should be"):
+        bert_keras.load(run)
 
 
 def test_a_conversion_keeps_it_or_says_that_it_is_lost(

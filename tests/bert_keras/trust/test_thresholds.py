@@ -28,6 +28,11 @@ def test_p_values_are_exact_binomial_sums_and_clopper_and_pearsons(precision):
     assert thresholds.p_values(np.array(0), np.array(0), precision) == 1
 
 
+def test_hardly_any_confidence_needs_a_row():
+    """With none, `choose_threshold` would not end."""
+    assert thresholds.fewest_rows(0.95, 1e-20) == 1
+
+
 @pytest.mark.parametrize(
     ("precision", "confidence", "rows"),
     [(0.95, 0.95, 59), (0.9, 0.95, 29), (0.99, 0.95, 299), (0.95, 0.99, 90)],
