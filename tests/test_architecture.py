@@ -226,7 +226,7 @@ LINES = {
     "model": 2575,
     "data": 1815,
     "pages": 790,
-    "core": 3430,
+    "core": 3433,
     "tpu": 2090,
     "pipelines": 7915,
     "door": 135,

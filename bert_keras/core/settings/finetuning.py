@@ -284,7 +284,12 @@ class FinetuningConfig(StrictModel):
         if self.lora_rank and self.feature_layers:
             yield "`feature_layers` freezes all that `lora_rank` changes: give only one"
         usual = type(self).model_fields["lora_targets"].default
-        if not self.lora_rank and (self.lora_alpha or self.lora_targets != usual):
+        # With `lora_rank: null` beside them, as a run's config.yaml has, they may be
+        # another version's defaults.
+        is_asked = (
+            self.lora_targets != usual and "lora_rank" not in self.model_fields_set
+        )
+        if not self.lora_rank and (self.lora_alpha or is_asked):
             yield "`lora_targets` and `lora_alpha` need `lora_rank`, got null"
         if self.regression and self.has_several_labels:
             yield (

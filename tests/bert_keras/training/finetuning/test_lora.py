@@ -179,7 +179,11 @@ def test_a_base_that_moved_or_changed(tuned, files, tmp_path, capsys):
         ),
         (["lora_rank=0"], "`lora_rank`: input should be greater than 0, got 0"),
         (
-            ["lora_alpha=8"],
+            ["lora_targets=[query]"],
+            "`lora_targets` and `lora_alpha` need `lora_rank`, got null",
+        ),
+        (
+            ["lora_rank=null", "lora_alpha=8"],
             "`lora_targets` and `lora_alpha` need `lora_rank`, got null",
         ),
         (
@@ -191,6 +195,12 @@ def test_a_base_that_moved_or_changed(tuned, files, tmp_path, capsys):
 def test_settings_that_mean_nothing(changes, message):
     with pytest.raises(InputError, match=f"{re.escape(message)}$"):
         loading.load(finetuning.FinetuningConfig, None, changes)
+
+
+def test_targets_of_a_run_without_changes_may_be_another_default():
+    changes = ["lora_rank=null", "lora_targets=[query,value]"]
+    settings = loading.load(finetuning.FinetuningConfig, None, changes)
+    assert settings.lora_targets == ("query", "value")
 
 
 def test_what_begins_from_nothing_has_no_base(init, files, tmp_path):
