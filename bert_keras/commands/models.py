@@ -176,6 +176,8 @@ def serve(args: argparse.Namespace) -> None:
         manifest.read_manifest(args.index, kind="index")
     if not 0 <= args.port < 1 << 16:
         raise InputError(f"--port is a number from 0 to 65535, got {args.port}")
+    if not args.host:  # would be all addresses of this machine
+        raise InputError("--host is an address of this machine, got an empty one")
     address = (args.host, args.port)
     family = socket.AF_INET6 if ":" in args.host else socket.AF_INET
     try:

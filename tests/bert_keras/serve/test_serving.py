@@ -41,6 +41,8 @@ def test_what_cannot_be_served(refusal, run_of, tmp_path, monkeypatch):
         assert refusal(run, "--port", port).startswith(expected)
     expected = "--port is a number from 0 to 65535, got 70000"
     assert refusal(run, "--port", "70000") == expected
+    expected = "--host is an address of this machine, got an empty one"
+    assert refusal(run, "--host", "", "--port", "0") == expected
     expected = "--host 192.0.2.1 --port 0: Cannot assign requested address"
     assert refusal(run, "--host", "192.0.2.1", "--port", "0").startswith(expected)
     encoder = make.make_run(tmp_path / "encoder", VOCABULARY, kind="encoder")
