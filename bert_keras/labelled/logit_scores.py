@@ -70,14 +70,15 @@ def promised(
     logits: np.ndarray, true_label_ids: np.ndarray, threshold: dataset.Threshold
 ) -> dict[str, float]:
     """Returns what a `Calibration` makes of labelled examples: `share_answered`, and
-    `precision_of_answers`, 1 where there are none; nothing without one."""
+    if there are answers `precision_of_answers`; nothing without one."""
     if not isinstance(threshold, tasks.Calibration):
         return {}
     is_answered = calibrated(logits, threshold)[1]
     is_right = (logits.argmax(axis=-1) == true_label_ids)[is_answered]
-    precision = float(is_right.mean()) if len(is_right) else 1.0
-    share = float(is_answered.mean())
-    return {"share_answered": share, "precision_of_answers": precision}
+    found = {"share_answered": float(is_answered.mean())}
+    if len(is_right):
+        found["precision_of_answers"] = float(is_right.mean())
+    return found
 
 
 def prediction_columns(

@@ -377,7 +377,8 @@ class RankingAnswers(dataset.Answers):
             is_right = is_right[np.arange(len(places)), places]
             right = is_right[[one.is_sure for one in sure]]
             found["share_answered"] = len(right) / len(sure)
-            found["precision_of_answers"] = float(right.mean()) if len(right) else 1.0
+            if len(right):
+                found["precision_of_answers"] = float(right.mean())
         return found
 
     def records(self, *, threshold=None) -> Iterator[answers.Record]:

@@ -314,7 +314,8 @@ class SpanAnswers(dataset.Answers):
             )
             right = [each[id].exact for id, text in texts.items() if text]
             scores["share_answered"] = len(right) / len(texts)
-            scores["precision_of_answers"] = float(np.mean(right)) if right else 1.0
+            if right:
+                scores["precision_of_answers"] = float(np.mean(right))
         return scores
 
     def records(self, *, threshold=None) -> Iterator[AnsweredQuestion]:

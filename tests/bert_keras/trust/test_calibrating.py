@@ -22,6 +22,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.export import formats, writing
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
+from bert_keras.labelled import logit_scores
 from bert_keras.report import promises
 from bert_keras.trust import calibrating, thresholds
 from tests import make
@@ -355,3 +356,13 @@ def test_numbers_have_an_interval(made, randomize, tmp_path):
         f"{promise.half_width:.6g} of the answer (95 % sure)."
     )
     assert promises.section(promise).picture is None
+
+
+def test_a_precision_of_no_answers_is_not_told(calibrated):
+    logits, right = np.eye(3), np.arange(3)
+    for threshold, expected in (
+        (0.0, {"share_answered": 1.0, "precision_of_answers": 1.0}),
+        (1.0, {"share_answered": 0.0}),
+    ):
+        promise = calibrated.model_copy(update={"threshold": threshold})
+        assert logit_scores.promised(logits, right, promise) == expected
