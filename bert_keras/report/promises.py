@@ -61,7 +61,7 @@ def section(promise: tasks.Calibration) -> sections.Section:
 
 def draw(promise: tasks.Calibration) -> figure.Figure:
     """Draws precision against the share answered, and the reliability."""
-    picture = figure.Figure(figsize=(11, 5), layout="constrained")
+    picture = figure.Figure(figsize=(8.5, 4), layout="constrained")
     left, right = picture.subplots(1, 2)
     # 1. Other thresholds, and the one chosen.
     left.plot(*zip(*promise.curve, strict=True), color=drawing.BLUE, linewidth=2)
