@@ -107,10 +107,10 @@ def read_json_value(path: Path) -> Any:
         raise InputError(f"{path}: expected JSON: {error}") from None
 
 
-def parse_json(text: str) -> Any:
-    """Parses JSON; raises `ValueError` if it is nested more than a hundred times."""
+def parse_json(text: str, **options: Any) -> Any:
+    """Calls `json.loads`; raises `ValueError` for more than a hundred nested lists."""
     try:
-        value = json.loads(text)
+        value = json.loads(text, **options)
     except RecursionError:
         raise ValueError("brackets are nested too deeply") from None
     # Most texts have fewer brackets in all; those within strings do not count.

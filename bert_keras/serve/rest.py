@@ -13,6 +13,7 @@ import numpy as np
 import pydantic
 import tensorflow as tf
 
+from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice, one_line
 from bert_keras.core.settings import choices, strict
 from bert_keras.kinds import served
@@ -73,8 +74,9 @@ def read_search(body: bytes) -> Search:
 
 def _parse(body: bytes) -> Any:
     try:
-        return json.loads(body, object_hook=_decode)
-    except (ValueError, TypeError, RecursionError) as error:
+        # TensorFlow ends the process if a list is in 254 others.
+        return files.parse_json(body.decode("utf-8-sig"), object_hook=_decode)
+    except (ValueError, TypeError) as error:
         raise InputError(f"expected JSON: {one_line(error)}") from None
 
 

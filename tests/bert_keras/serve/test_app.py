@@ -115,7 +115,7 @@ LONGEST = rest.MAX_TEXT_BYTES
     [
         (b"", "expected JSON: Expecting value: line 1 column 1 (char 0)"),
         (b"\xff", "expected JSON: 'utf-8' codec can't decode byte 0xff in position 0"),
-        (b"[" * 100_000, "expected JSON: maximum recursion depth exceeded"),
+        (b"[" * 100_000, "expected JSON: brackets are nested too deeply"),
         (b"[]", "expected an object with either `instances` or `inputs`"),
         ({}, "expected an object with either `instances` or `inputs`"),
         ({"instances": ["a"], "inputs": ["a"]}, "expected an object with either"),
@@ -132,6 +132,10 @@ LONGEST = rest.MAX_TEXT_BYTES
         ),
         ({"instances": [5]}, "expected text of shape (batch), full lists of texts"),
         ({"instances": [["a"]]}, "expected text of shape (batch), full lists of texts"),
+        (
+            b'{"instances": ' + b"[" * 300 + b"]" * 300 + b"}",
+            "expected JSON: brackets are nested too deeply",
+        ),
         ({"inputs": "a"}, "expected text of shape (batch), full lists of texts"),
         ({"instances": [None]}, "expected text of shape (batch), full lists of texts"),
         (b'{"inputs": ["\\ud800"]}', "expected text of shape (batch), full lists of t"),
