@@ -88,6 +88,8 @@ def _decode(value: dict[str, Any]) -> Any:
 def _column(values: Any, spec: tf.TensorSpec) -> np.ndarray:
     is_text = spec.dtype == tf.string
     try:
+        if not is_text:  # TensorFlow wraps integers of more bits around.
+            np.asarray(values, np.int32)
         array = np.asarray(tf.constant(values, spec.dtype))
         if array.ndim != spec.shape.rank:
             raise ValueError

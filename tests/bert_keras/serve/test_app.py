@@ -160,16 +160,19 @@ LONGEST = rest.MAX_TEXT_BYTES
             },
             "expected ids from 0 to 24, got [99]",
         ),
-        (
-            {
-                "signature_name": "ids",
-                "inputs": {
-                    "input_ids": [[1.5]],
-                    "input_mask": [[1]],
-                    "segment_ids": [[0]],
+        *(
+            (
+                {
+                    "signature_name": "ids",
+                    "inputs": {
+                        "input_ids": [[number]],
+                        "input_mask": [[1]],
+                        "segment_ids": [[0]],
+                    },
                 },
-            },
-            "expected input_ids of shape (batch, columns), full lists of 32-bit integ",
+                "expected input_ids of shape (batch, columns), full lists of 32-bit",
+            )
+            for number in (1.5, 2**32 + 1)
         ),
         (
             {
