@@ -47,7 +47,7 @@ def read(
         raise InputError(f"expected the inputs {', '.join(names)} and no others")
     columns = []
     for spec in specs:
-        values = [row[spec.name] for row in rows]
+        values = [row[str(spec.name)] for row in rows]
         columns.append(_column(values if has_rows else values[0], spec))
     if len({len(column) for column in columns}) > 1:
         raise InputError(f"expected as many rows of {', '.join(names)}")

@@ -25,7 +25,9 @@ function drawHits(hits, question, milliseconds) {
   if (!hits.length) return [element("p", { kind: "hint", text: "No piece has a word of the question." })];
   const count = hits.length === 1 ? "1 hit" : `${hits.length} hits`;
   const items = hits.map(({ text, document: source, start, end, score }) => {
-    const name = element("b", { text: source.split("/").pop() });
+    // A line of a file, or the title of a document.
+    const isLine = /:\d+$/.test(source);
+    const name = element("b", { text: isLine ? source.split("/").pop() : source });
     name.title = source;
     const places = ` · characters ${number.format(start)} to ${number.format(end)} · score ${score.toPrecision(3)}`;
     const note = element("span", { kind: "note", children: [name, places] });

@@ -12,7 +12,7 @@ import pytest
 
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
-from tests import make
+from tests import conftest, make
 from tests.bert_keras.kinds.kind_data import BAD, FILLER, GOOD
 
 VOCABULARY = tokenization.Vocabulary(
@@ -152,7 +152,7 @@ LINES = (
 
 @pytest.fixture(scope="session")
 def index_dir(made_once, run_of) -> Path:
-    """An index of `LINES` and of a file with accents in its name."""
+    """An index of `LINES`, a file with accents in its name, and a document."""
     pytest.importorskip("faiss")
     from bert_keras.search import building
 
@@ -160,6 +160,10 @@ def index_dir(made_once, run_of) -> Path:
         (directory / "lines.txt").write_text("\n".join(LINES))
         (directory / "<i>é.txt").write_text("a film so weak\n")
         paths = [str(path) for path in sorted(directory.glob("*.txt"))]
+        document = {"id": "1", "source": "s", "title": "TCP/IP"}
+        document["paragraphs"] = [["a film so dull"]]
+        conftest.write_documents(directory / "corpus", [document])
+        paths.append(str(directory / "corpus"))
         building.build(run_of("vectors"), paths, directory / "own")
 
     return made_once.directory("served_index", fill) / "own"

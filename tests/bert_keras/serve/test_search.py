@@ -90,7 +90,7 @@ def test_sizes_and_paths_of_requests(search_client):
     assert client.post("/v1/search", content=b'{"question": "\\ud83d film"}').json()
     assert client.get("/page.json").json() == {
         "name": "own",
-        "num_pieces": 13,
+        "num_pieces": 14,
         "reranker": None,
     }
 

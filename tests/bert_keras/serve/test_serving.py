@@ -125,6 +125,6 @@ def test_the_verb_serves_an_index(index_dir, indexes, run_of):
         server.terminate()
         assert server.wait(60) == 143
     assert b"<title>Search" in page
-    assert facts == {"name": "own", "num_pieces": 13, "reranker": ranker}
+    assert facts == {"name": "own", "num_pieces": 14, "reranker": ranker}
     expected = [hit.text for hit in indexes["R"].search("film", 2)]
     assert [hit["text"] for hit in hits["hits"]] == expected
