@@ -170,6 +170,8 @@ def _read_sources(patterns: Iterable[str]) -> dict[str, tuple[str, int]]:
             size = sum(len(text) for block in _blocks(path) for _, text in block)
             # A copy under another name is in already.
             sources.setdefault(files.sha256(path)[:16], (path, size))
+    if not sources:  # of a corpus without documents
+        raise InputError("--input has no text: nothing could be found")
     return sources
 
 

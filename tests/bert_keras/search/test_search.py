@@ -124,8 +124,11 @@ def test_documents_of_a_corpus_are_found_by_their_titles(folder, tmp_path):
     ]
     # Those of one title are several.
     assert {"Snow.", "A post."} < {hit.text for hit in index.search("snow")}
-    with pytest.raises(InputError, match="not a finished output of"):
-        building.build(folder / "vectors", [str(tmp_path)], tmp_path / "other")
+    conftest.write_documents(tmp_path / "empty", [], num_shards=0)
+    for name, problem in ((".", "not a finished output of"), ("empty", "has no text")):
+        with pytest.raises(InputError, match=problem):
+            inputs = [str(tmp_path / name)]
+            building.build(folder / "vectors", inputs, tmp_path / "other")
 
 
 def test_vectors_are_those_of_predict(index, folder):
