@@ -3,6 +3,7 @@
 import argparse
 import dataclasses
 import os
+import re
 import socket
 import sys
 
@@ -302,12 +303,15 @@ def search(args: argparse.Namespace) -> None:
     from bert_keras.search import searching
 
     opened = searching.SearchIndex(args.index, model=args.model, reranker=args.rerank)
-    for question in args.question or (line.rstrip("\n") for line in sys.stdin):
+    asked = (line.rstrip("\n") for line in sys.stdin if line.strip())
+    for question in args.question or asked:
         for rank, hit in enumerate(opened.search(question, args.top, by=args.by), 1):
             facts = {"question": question, "rank": rank, **dataclasses.asdict(hit)}
             place = f"{hit.document}  characters {hit.start} to {hit.end}"
-            lines = (f"{rank:2}  {hit.score:.4f}  {place}", f"    {hit.text}", "")
-            print(files.to_json(facts)) if args.json else options.print_lines(lines)
+            text = f"{rank:2}  {hit.score:.4f}  {place}\n    {hit.text}\n"
+            # Texts of others may hold what a terminal obeys.
+            text = re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text)
+            print(files.to_json(facts) if args.json else text)
 
 
 @options.Verb(

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import io
 import itertools
 import json
 import mmap
@@ -258,6 +259,18 @@ def test_commands(folder, tmp_path, capsys, monkeypatch):
         **{"document": "b.txt:2", "start": 0, "end": 11},
         "score": pytest.approx(0.3961, abs=1e-4),
     }
+    # Questions of a pipe, and texts that would colour a terminal and name its window.
+    (tmp_path / "red.txt").write_text("snow \x1b[31mroad\x1b]0;x\x07\x9b\n")
+    output = str(tmp_path / "red")
+    words = ["--model", "vectors", "--input", str(tmp_path / "red.txt")]
+    assert main.main(["index", *words, "--output", output]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("\nsnow\n \n"))
+    capsys.readouterr()
+    assert main.main(["search", "--index", output, "--by", "words"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "    snow \ufffd[31mroad\ufffd]0;x",
+        "",
+    ]
 
 
 # What is written.
