@@ -216,7 +216,7 @@ LINES = {
     "export": 1365,
     "training": 5565,
     "report": 1735,
-    "search": 650,
+    "search": 655,
     "scoring": 655,
     "inference": 1075,
     "checkpoints": 4425,

@@ -41,9 +41,9 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
                 paragraphs = document["paragraphs"]
                 if not all(isinstance(sentences, list) for sentences in paragraphs):
                     raise ValueError("paragraphs are not lists of sentences")
-                # A type error of anything else, or half of a surrogate pair.
+                # A type error, if any of these is no string.
                 texts = [document.get("title") or "", document["id"]]
-                "".join([*texts, *map("".join, paragraphs)]).encode()
+                "".join([*texts, *map("".join, paragraphs)])
                 yield document
     except InputError:
         raise

@@ -294,6 +294,8 @@ def _texts(path: str) -> Iterator[_NamedText]:
             # In one line. Names of a shard take as much memory as the longest.
             name = " ".join((document.get("title") or "").split()) or document["id"]
             text = "\n".join(map(" ".join, document["paragraphs"]))
+            # Half a surrogate pair, of a corpus made by others, is no text.
+            name, text = (t.encode(errors="replace").decode() for t in (name, text))
             yield name[:_NAME_CHARACTERS], text
         return
     row = None

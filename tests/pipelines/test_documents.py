@@ -38,12 +38,10 @@ def test_round_trip(tmp_path):
             for change, why in (
                 ({"id": 5}, "int found"),
                 ({"title": 5}, "int found"),
-                ({"title": "\ud83d"}, "surrogates not allowed"),
                 ({"paragraphs": None}, "not iterable"),
                 ({"paragraphs": "One. Two."}, "are not lists of sentences"),
                 ({"paragraphs": ["One. Two."]}, "are not lists of sentences"),
                 ({"paragraphs": [[1]]}, "int found"),
-                ({"paragraphs": [["\ud83d"]]}, "surrogates not allowed"),
             )
         ),
     ],

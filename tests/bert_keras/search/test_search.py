@@ -110,6 +110,7 @@ def test_documents_of_a_corpus_are_found_by_their_titles(folder, tmp_path):
         },
         {"id": "c", "source": "s", "title": "x" * 300, "paragraphs": [["The road."]]},
         {"id": "d", "source": "s", "title": "The bridge", "paragraphs": [["A post."]]},
+        {"id": "e", "source": "s", "title": "\ud83d", "paragraphs": [["A \ud83d."]]},
     ]
     conftest.write_documents(tmp_path / "corpus", documents)
     inputs = [str(tmp_path / "corpus"), str(folder / "b.txt")]
@@ -120,6 +121,7 @@ def test_documents_of_a_corpus_are_found_by_their_titles(folder, tmp_path):
         ("b", "A horse. It is late.\n雪"),
         ("x" * 200, "The road."),
         ("The bridge", "A post."),
+        ("?", "A ?."),
         (f"{folder}/b.txt:1", "the bridge"),
         (f"{folder}/b.txt:2", "horse horse"),
     ]
