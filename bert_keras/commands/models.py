@@ -309,7 +309,7 @@ def search(args: argparse.Namespace) -> None:
             facts = {"question": question, "rank": rank, **dataclasses.asdict(hit)}
             place = f"{hit.document}  characters {hit.start} to {hit.end}"
             text = f"{rank:2}  {hit.score:.4f}  {place}\n    {hit.text}\n"
-            # Texts of others may hold what a terminal obeys.
+            # Indexed texts may contain codes that a terminal would execute.
             text = re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", "\ufffd", text)
             print(files.to_json(facts) if args.json else text)
 

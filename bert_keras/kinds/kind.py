@@ -195,7 +195,7 @@ class Labelled(Kind):
     examples: ClassVar[str] = "texts"
     """Its examples in words."""
     answered: ClassVar[str | None] = None
-    """What has an answer each; `None`: its `examples`."""
+    """Plural noun of the inputs that get one answer each; `None`: `examples`."""
     num_texts: ClassVar[int] = 1
     """Inputs of the network for each example."""
     resampled: ClassVar[tuple[str, ...]] = ()

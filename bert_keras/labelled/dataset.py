@@ -155,7 +155,7 @@ answer is empty below its threshold."""
 
 
 class Candidates(NamedTuple):
-    """What each answer was chosen from, in one form for all kinds of tasks."""
+    """The candidates of each answer, in one form for all kinds of tasks."""
 
     logits: np.ndarray
     """`(num_answers, num_candidates)` float, of which the softmax are probabilities;

@@ -37,7 +37,7 @@ POSTING = np.dtype([(name, "<i4") for name in ("word", "piece", "count")])
 """How often a word, a piece of the vocabulary, is in a piece of the shard."""
 
 SHARD, CLUSTERS = "shard-", "clusters-"
-"""What the names of the files of an index begin with."""
+"""Beginnings of the names of an index's files."""
 _SHARD_CHARACTERS = 8 << 20
 """Characters of a shard. A text counts as 256 or more: 32,768 texts at most."""
 _NAME_CHARACTERS = 200

@@ -80,7 +80,7 @@ def build_search(
     """Returns the application for an index, opened with `reranker`."""
     facts = {"name": name, "num_pieces": len(index), "reranker": reranker}
     app = _with_pages("search", facts, host=host)
-    # One search takes all processors already.
+    # A search uses all processors, so two at once would gain nothing.
     turn = anyio.CapacityLimiter(1)
     example = {"question": "a question", "top": 10, "by": "both"}
 

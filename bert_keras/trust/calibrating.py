@@ -56,19 +56,19 @@ def calibrate(
     model = finetuned.FinetunedModel.load(directory)
     rows = model.read(path, has_labels=True)
     rows.describe()
-    # 2. Answer the rows, and find what may be promised.
-    answers, found = model.answer(rows), None
+    # 2. Answer the rows, and compute the promise.
+    answers, promise = model.answer(rows), None
     common = {"precision": precision, "confidence": confidence}
     try:
         if (candidates := answers.candidates()) is not None:
             is_first = in_first_part(rows.keys())
-            found = _with_threshold(candidates, is_first, **common)
+            promise = _with_threshold(candidates, is_first, **common)
         elif (distances := answers.distances()) is not None:
-            found = _with_interval(distances, **common)
+            promise = _with_interval(distances, **common)
     except InputError as error:
         options = f"--precision {precision:g} --confidence {confidence:g}"
         raise InputError(f"{path}: {options}: {error}") from None
-    if found is None:
+    if promise is None:
         raise InputError(
             f"{directory}: a model for {model.task.kind}, expected one for classes of "
             "texts, numbers, answers within a text, or ranking"
@@ -79,7 +79,7 @@ def calibrate(
         data_sha256=splits.file_hash(path),
         examples=kind.answered or kind.examples,
         **common,
-        **found,
+        **promise,
     )
     run_directory.write_calibration(directory, calibration)
     return calibration

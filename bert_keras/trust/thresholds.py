@@ -67,7 +67,7 @@ def fit_temperature(candidates: dataset.Candidates) -> float:
         )
         return float(np.mean(all_of_them - right))
 
-    # It falls to its only minimum and rises again: it is convex in 1 / temperature.
+    # The loss is convex in 1 / temperature, so it has one minimum.
     limit = math.log(LARGEST_TEMPERATURE)
     best = scipy.optimize.minimize_scalar(
         loss, bounds=(-limit, limit), method="bounded", options={"xatol": 1e-6}

@@ -143,31 +143,31 @@ class Adapter(StrictModel):
 
 
 class Calibration(StrictModel):
-    """What `bert-keras calibrate` promises of a run's answers, and the figures on new
-    rows that the promise rests on."""
+    """The promise that `bert-keras calibrate` makes of a run's answers, and the figures
+    on new rows that support it."""
 
     model_sha256: str = ""
     """Of the weights' file: see `checkpoints.run_directory.weights_digest`."""
     data_sha256: str
     examples: str
-    """Name of what has an answer each, such as texts."""
+    """Plural noun of the inputs that get one answer each, such as `texts`."""
     precision: float = pydantic.Field(gt=0, lt=1)
-    """Share of the answers given that are right, at least ..."""
+    """Least share of the answers given that is right."""
     confidence: float = pydantic.Field(gt=0, lt=1)
-    """... with this probability over the choice of the rows."""
+    """Probability, over the choice of the rows, that `precision` is kept."""
     temperature: float = pydantic.Field(default=1.0, gt=0)
     """Logits are divided by it (Guo et al., 2017)."""
     threshold: float = pydantic.Field(default=0.0, ge=0, le=1)
     """Probability from which on an answer is given; below it the answer is empty."""
     half_width: float | None = pydantic.Field(default=None, ge=0)
-    """Of answers that are numbers, which all are given: within this distance from an
-    answer the right number counts as found."""
+    """Greatest distance of the right number from an answer that is a number; such
+    answers are all given. `None`: the answers are no numbers."""
     num_rows: int = pydantic.Field(gt=0)
     """Rows on which the threshold was tested; the temperature comes from others."""
     num_answered: int = pydantic.Field(gt=0)
-    """Of these, the rows with an answer ..."""
+    """Rows of `num_rows` that got an answer."""
     num_wrong: int
-    """... and those with a wrong one."""
+    """Rows of `num_answered` whose answer is wrong."""
     curve: tuple[tuple[float, float], ...] = ()
     """Shares of rows that other thresholds answer, and of these the right ones."""
     before: tuple[tuple[float, float, float], ...] = ()

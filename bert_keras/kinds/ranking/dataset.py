@@ -333,7 +333,7 @@ class RankingDataset(dataset.Dataset):
 
 
 class Sure(NamedTuple):
-    """What a calibrated run says of the first passage of a question."""
+    """The verdict of a calibrated run on the first passage of a question."""
 
     probability: float
     is_sure: bool
