@@ -67,18 +67,17 @@ def calibrate(
     first, second = whole.take(drawn[is_first]), whole.take(drawn[~is_first])
     temperature = thresholds.fit_temperature(first)
     tested = thresholds.choose_threshold(
-        *(thresholds.answered(p, temperature) for p in (first, second)),
+        *(p.answered(temperature) for p in (first, second)),
         precision=args.precision,
         confidence=args.confidence,
     )
     before, after = (
-        pictures.reliability(*thresholds.answered(rest, t))[-1]
-        for t in (1.0, temperature)
+        pictures.reliability(*rest.answered(t))[-1] for t in (1.0, temperature)
     )
     threshold = 2.0 if tested.lowest is None else tested.thresholds[tested.lowest]
 
     def precision(candidates: dataset.Candidates) -> tuple[float, float | None]:
-        probabilities, is_right = thresholds.answered(candidates, temperature)
+        probabilities, is_right = candidates.answered(temperature)
         given = probabilities >= threshold
         right = float(is_right[given].mean()) if given.any() else None
         return float(given.mean()), right
@@ -97,7 +96,7 @@ def row_of(path: Path, args: argparse.Namespace) -> list[str]:
         count = sum(v is not None and v < args.precision for v in values)
         return f"{count} of {len(values)}"
 
-    right = thresholds.answered(whole, 1.0).is_right
+    right = whole.answered(1.0).is_right
     shares = [split.share for split in splits]
     return [
         f"{path.parent.name} ({len(right):,} rows)",

@@ -29,7 +29,7 @@ from bert_keras.checkpoints.formats import (
 )
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import choices, tasks
+from bert_keras.core.settings import choices
 from bert_keras.data import vocabulary_pruning
 from bert_keras.kinds import registry
 
@@ -269,8 +269,7 @@ def list_losses(
                 f"0, in the order {', '.join(before.labels[:10])}"
                 + (", ..." if len(before.labels) > 10 else "")
             )
-    has_promise = isinstance(target.threshold, tasks.Calibration)
-    if has_promise and result.threshold is None:
+    if target.decision.is_promise and not result.decision.is_promise:
         yield (
             "the format has no temperature and no threshold of `bert-keras calibrate`: "
             "the model answers everything; `export` keeps both"

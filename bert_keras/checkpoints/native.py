@@ -71,8 +71,8 @@ def read(path: Path) -> weights.Checkpoint:
         do_lower_case=run.do_lower_case,
         max_seq_length=settings and settings.max_seq_length,
         settings=settings,
-        threshold=run_directory.read_calibration(run.directory)
-        or run_directory.threshold_of(results),
+        decision=run_directory.read_calibration(run.directory)
+        or run_directory.decision_of(results),
         adapter=run.adapter,
     )
 
@@ -165,13 +165,13 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     )
     run_directory.describe_run(run, tuning_settings(checkpoint))
     results: dict[str, Any] = {"converted": True, "made_new": missing}
-    if isinstance(threshold := checkpoint.threshold, dict):
-        results[run_directory.THRESHOLDS] = threshold
-    elif isinstance(threshold, float):
-        results["eval"] = {"best_f1_thresh": threshold}
+    if (decision := checkpoint.decision).label_thresholds:
+        results[run_directory.THRESHOLDS] = decision.label_thresholds
+    elif decision.no_answer_odds:
+        results["eval"] = {"best_f1_thresh": decision.no_answer_odds}
     weights.finish_run(run, network, results)
-    if isinstance(threshold, tasks.Calibration):
-        run_directory.write_calibration(directory, threshold)
+    if isinstance(decision, tasks.Calibration):
+        run_directory.write_calibration(directory, decision)
     return {
         name: f"a {checkpoint.task.kind} run has no such weight"
         for name in checkpoint.arrays

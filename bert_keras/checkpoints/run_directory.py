@@ -176,11 +176,14 @@ def read_results(directory: str | Path) -> dict[str, Any] | None:
     return results
 
 
-def threshold_of(results: Mapping[str, Any]) -> float | dict[str, float] | None:
-    """Returns the threshold of a finished run, chosen on the main dev file: for
-    questions without an answer, or for each label where a text may have several.
-    `None`: the task has no threshold."""
-    return results.get(THRESHOLDS, results.get("eval", {}).get("best_f1_thresh"))
+def decision_of(results: Mapping[str, Any]) -> tasks.Decision:
+    """Returns the thresholds of a finished run, chosen on the main dev file."""
+    by_label = results.get(THRESHOLDS, {}).items()
+    return tasks.Decision(
+        # Null: of a run that diverged.
+        label_thresholds={label: v for label, v in by_label if v is not None},
+        no_answer_odds=results.get("eval", {}).get("best_f1_thresh") or 0.0,
+    )
 
 
 def weights_digest(directory: Path) -> str:

@@ -118,9 +118,9 @@ class Checkpoint:
     """Tokens of an input at most, of a tuned model; `None`: the files do not say."""
     settings: finetuning.FinetuningConfig | None = None
     """Those of a tuned run of ours; no other format has them."""
-    threshold: float | dict[str, float] | tasks.Calibration | None = None
-    """Of a tuned run of ours, chosen on its dev file, or its promise: see
-    `run_directory`."""
+    decision: tasks.Decision = tasks.LIKELIEST
+    """Of a tuned run of ours: its thresholds, chosen on its dev file, or its promise.
+    """
     unused: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Tensors of the file without a place here, by their names, and the reasons."""
     adapter: tasks.Adapter | None = None

@@ -107,7 +107,7 @@ def _answers_in_python(model: served.ServedModel, questions: Mapping[str, Any]) 
         task=trained.task,
         tokenizer=trained.tokenizer,
         settings=trained.settings,
-        threshold=trained.threshold,
+        decision=trained.decision,
     )
     kind = registry.labelled(trained.task.kind)
     return original.answer(kind.from_python(examples, trained.task))

@@ -219,7 +219,7 @@ def load(
         dtype=dtype,
         network=network,
         settings=settings,
-        threshold=checkpoint.threshold if embedding is None else None,
+        decision=checkpoint.decision if embedding is None else tasks.LIKELIEST,
         path=path,
     )
     if embedding is None:

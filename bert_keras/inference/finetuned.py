@@ -69,8 +69,8 @@ class FinetunedModel:
     tokenizer: tokenization.Tokenizer
     settings: finetuning.FinetuningConfig
     """Settings of the run: lengths of inputs, search for answers."""
-    threshold: dataset.Threshold = None
-    """Chosen on the dev file."""
+    decision: tasks.Decision = tasks.LIKELIEST
+    """How its numbers become answers."""
     takes_pairs: bool | None = None
     """Whether a text is a pair; `None`: unknown, the input tells."""
 
@@ -137,7 +137,7 @@ class FinetunedModel:
             task=checkpoint.task,
             tokenizer=tokenizer,
             settings=settings,
-            threshold=checkpoint.threshold,
+            decision=checkpoint.decision,
             # Only our own settings come with a task that says it.
             takes_pairs=checkpoint.task.has_text_pair if checkpoint.settings else None,
         )
@@ -168,13 +168,14 @@ class FinetunedModel:
         Returns a record for each: the example, its `prediction` and, for instance,
         `probabilities`."""
         data = registry.labelled(self.task.kind).from_python(examples, self.task)
-        return list(self.answer(data).records(threshold=self.threshold))
+        return list(self.answer(data).records(decision=self.decision))
 
 
 def evaluate(model_dir: str | Path, input_path: str | Path) -> dict[str, float | int]:
     tuned = FinetunedModel.load(model_dir)
     data = tuned.read(input_path, has_labels=True)
-    scores = tuned.answer(data).scores(threshold=tuned.threshold)
+    answers, decision = tuned.answer(data), tuned.decision
+    scores = answers.scores(decision=decision) | answers.promise_scores(decision)
     logger.info("%s: %d examples are scored; no file is written", input_path, len(data))
     return {"num_examples": len(data), **scores}
 
@@ -194,15 +195,15 @@ def predict(
     reading.check_output_name(output_path)
     tuned = FinetunedModel.load(model_dir)
     kind = registry.labelled(tuned.task.kind)
-    if isinstance(tuned.threshold, Mapping):
-        listed = ", ".join(f"{n} {value:.3g}" for n, value in tuned.threshold.items())
+    if chosen := tuned.decision.label_thresholds:
+        listed = ", ".join(f"{name} {value:.3g}" for name, value in chosen.items())
         logger.info("a text has a label from this probability on: %s", listed)
     with _input_file(input_path, kind) as path:
         data = tuned.read(path, has_labels=False)
         contents = data.files(
             tuned.answer(data),
             suffix=(path if is_printed else output_path).suffix.lower(),
-            threshold=tuned.threshold,
+            decision=tuned.decision,
         )
     content, *others = contents.values()
     if is_printed:

@@ -199,7 +199,7 @@ def load(
             task=task.model_copy(update=pairs),
             arrays=weights.part(source.arrays, lambda n: n.startswith("encoder/")),
             settings=None,
-            threshold=None,
+            decision=tasks.LIKELIEST,
         )
     network = finetuned.build_network(
         source, path, precision=precision, base=base and base.network

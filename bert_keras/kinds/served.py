@@ -12,7 +12,6 @@ import tensorflow as tf
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.graphs import graph_tokenizer, graph_windows, input_checks
-from bert_keras.labelled import dataset
 
 INPUT_NAMES = ("input_ids", "input_mask", "segment_ids")
 """Inputs of models that take ids."""
@@ -50,8 +49,8 @@ class Trained:
     settings: finetuning.FinetuningConfig | None
     """Lengths and columns of the inputs; `None`: as long as the network takes, because
     the model was not tuned on a task or gives vectors in place of its answers."""
-    threshold: dataset.Threshold
-    """The threshold of the run; `None`: the usual one."""
+    decision: tasks.Decision = tasks.LIKELIEST
+    """Of the run: how its numbers become answers."""
     path: Path
     """Directory of the model, for errors."""
 
@@ -91,8 +90,7 @@ class ServedModel(tf.Module):
             self.long_texts, stride = settings.long_texts, settings.window_stride
         self.stride = tasks.window_stride(self.max_seq_length, stride)
         self.dtype = trained.dtype
-        is_promise = isinstance(trained.threshold, tasks.Calibration)
-        self.promise = trained.threshold if is_promise else None
+        self.decision = trained.decision
         # Probabilities or scores that differ by less may change places with the
         # rounding of another batch.
         self.clear_cut = 1e-3 if trained.dtype == "float32" else 0.25
@@ -115,18 +113,15 @@ class ServedModel(tf.Module):
     def decisions(self) -> dict[str, Any]:
         """Returns thresholds and limits that turn numbers into the run's answers, as
         JSON. Callers of LiteRT and ONNX files, which give numbers alone, need them."""
-        if (promise := self.promise) is None:
+        if not self.decision.is_promise:
             return {}
-        names = {"temperature", "threshold"}
-        if promise.half_width is not None:
-            names = {"half_width"}
-        return promise.model_dump(include=names)
+        is_number = self.decision.half_width is not None
+        names = {"half_width"} if is_number else {"temperature", "threshold"}
+        return self.decision.model_dump(include=names)
 
     def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns the softmax along the last axis, calibrated if the run is."""
-        if self.promise is not None:
-            logits /= self.promise.temperature
-        return tf.nn.softmax(logits)
+        return tf.nn.softmax(logits / self.decision.temperature)
 
     def encode(self, *texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Makes ids, by the names of `id_specs`, from strings, in the graph; here of a
@@ -173,7 +168,7 @@ class ServedModel(tf.Module):
         """Yields outputs for the strings of each example, without padding, from the
         answers that the network gives in Python. Outputs that rounding may change are
         left out, such as the order of two answers that are almost as good."""
-        for record in answers.records(threshold=self.trained.threshold):
+        for record in answers.records(decision=self.decision):
             fields = {k: getattr(record, v) for k, v in self.record_fields.items()}
             yield {
                 name: [*value.values()] if isinstance(value, dict) else value

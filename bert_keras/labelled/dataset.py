@@ -2,12 +2,13 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import numpy as np
+import scipy.special
 
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import tokenization
@@ -115,7 +116,7 @@ class Dataset(abc.ABC):
 
     @abc.abstractmethod
     def files(
-        self, answers: Any, *, suffix: str, threshold: "Threshold" = None
+        self, answers: Any, *, suffix: str, decision: tasks.Decision = tasks.LIKELIEST
     ) -> dict[str, str]:
         """Returns the contents of the files of answers to this file, by name; a single
         one has the columns of this file, in the form of `suffix`."""
@@ -147,13 +148,6 @@ class Dataset(abc.ABC):
         The task and the settings are those of `encode`."""
 
 
-Threshold = float | Mapping[str, float] | tasks.Calibration | None
-"""For questions, the odds above which a question has no answer. For texts with several
-labels, the probabilities, by label, from which on a label holds. `None`: the usual
-thresholds. Other tasks ignore it. A `Calibration` is for tasks with `candidates`: an
-answer is empty below its threshold."""
-
-
 class Candidates(NamedTuple):
     """The candidates of each answer, in one form for all kinds of tasks."""
 
@@ -175,14 +169,27 @@ class Candidates(NamedTuple):
     def take(self, rows: np.ndarray) -> Self:
         return type(self)(*(values[rows] for values in self))
 
+    def answered(self, temperature: float) -> "Answered":
+        shares = scipy.special.softmax(self.logits / temperature, axis=-1)
+        places = np.arange(len(shares)), self.answers
+        return Answered(shares[places], self.is_right[places])
+
+
+class Answered(NamedTuple):
+    """Answers as a threshold sees them."""
+
+    probabilities: np.ndarray
+    """`(num_answers,)` float."""
+    is_right: np.ndarray
+    """`(num_answers,)` bool."""
+
 
 class Answers(abc.ABC):
     """A model's answers to a file."""
 
-    def best_threshold(self) -> Threshold:
-        """Returns the best threshold for a file that was read with labels; `None`: the
-        scores need no threshold, or the task has no threshold."""
-        return None
+    def best_decision(self) -> tasks.Decision:
+        """Returns the thresholds that are best for a file that was read with labels."""
+        return tasks.LIKELIEST
 
     def candidates(self) -> Candidates | None:
         """Returns what the answers to a file with labels were chosen from; `None`: they
@@ -194,11 +201,34 @@ class Answers(abc.ABC):
         `(num_answers,)` float; `None`: they are no numbers."""
         return None
 
+    def promise_scores(self, decision: tasks.Decision) -> dict[str, float]:
+        """Returns what a promise makes of a file that was read with labels:
+        `share_answered`, and if there are answers `precision_of_answers`; of numbers
+        `share_within_interval`. Nothing without a promise."""
+        if not decision.is_promise:
+            return {}
+        if (distances := self.distances()) is not None:
+            return {
+                "share_within_interval": float(
+                    np.mean(distances <= decision.half_width)
+                )
+            }
+        if (candidates := self.candidates()) is None:
+            return {}
+        probabilities, is_right = candidates.answered(decision.temperature)
+        is_given = decision.is_given(probabilities)
+        found = {"share_answered": float(is_given.mean())}
+        if is_given.any():
+            found["precision_of_answers"] = float(is_right[is_given].mean())
+        return found
+
     @abc.abstractmethod
-    def scores(self, *, threshold: Threshold = None) -> dict[str, float]:
+    def scores(self, *, decision: tasks.Decision = tasks.LIKELIEST) -> dict[str, float]:
         """Computes official scores of a file that was read with labels."""
 
     @abc.abstractmethod
-    def records(self, *, threshold: Threshold = None) -> Iterator[answers.Record]:
+    def records(
+        self, *, decision: tasks.Decision = tasks.LIKELIEST
+    ) -> Iterator[answers.Record]:
         """Yields examples with their answers, and with the right ones if the file has
         labels."""

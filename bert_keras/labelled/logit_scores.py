@@ -11,7 +11,7 @@ import scipy.stats
 import sklearn.metrics
 
 from bert_keras.core.settings import tasks
-from bert_keras.labelled import dataset, tables
+from bert_keras.labelled import tables
 
 
 def scores(
@@ -52,54 +52,33 @@ def scores(
     return {name: float(value) for name, value in values.items()}
 
 
-def calibrated(
-    logits: np.ndarray, threshold: dataset.Threshold
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns probabilities, of the shape of the logits `(num_examples, num_labels)`,
-    float64, and which examples get an answer, `(num_examples,)` bool: all, or with a
-    `Calibration` those whose greatest probability reaches its threshold."""
-    logits = logits.astype(float)
-    if not isinstance(threshold, tasks.Calibration):
-        return scipy.special.softmax(logits, axis=-1), np.ones(len(logits), bool)
-    probabilities = scipy.special.softmax(logits / threshold.temperature, axis=-1)
-    # NaN does not.
-    return probabilities, probabilities.max(axis=-1) >= threshold.threshold
-
-
-def promised(
-    logits: np.ndarray, true_label_ids: np.ndarray, threshold: dataset.Threshold
-) -> dict[str, float]:
-    """Returns what a `Calibration` makes of labelled examples: `share_answered`, and
-    if there are answers `precision_of_answers`; nothing without one."""
-    if not isinstance(threshold, tasks.Calibration):
-        return {}
-    is_answered = calibrated(logits, threshold)[1]
-    is_right = (logits.argmax(axis=-1) == true_label_ids)[is_answered]
-    found = {"share_answered": float(is_answered.mean())}
-    if len(is_right):
-        found["precision_of_answers"] = float(is_right.mean())
-    return found
+def decided(
+    logits: np.ndarray, labels: Sequence[str], decision: tasks.Decision
+) -> tuple[np.ndarray, list[str]]:
+    """Returns probabilities, `(num_examples, num_labels)` float64 as the logits are,
+    and the label of each example, empty where the decision gives none."""
+    probabilities = scipy.special.softmax(
+        logits.astype(float) / decision.temperature, axis=-1
+    )
+    is_given = decision.is_given(probabilities.max(axis=-1))
+    best: list[int] = logits.argmax(axis=-1).tolist()
+    pairs = zip(best, is_given.tolist(), strict=True)
+    return probabilities, [labels[place] if given else "" for place, given in pairs]
 
 
 def prediction_columns(
     logits: np.ndarray,
     labels: Sequence[str] | None,
     *,
-    threshold: dataset.Threshold = None,
+    decision: tasks.Decision = tasks.LIKELIEST,
 ) -> dict[str, tables.Column]:
     """Returns classes or numbers as columns: `prediction`, and with `labels` a
-    `p(label)` for each, its probability. Below the threshold of a `Calibration` the
-    prediction is empty."""
+    `p(label)` for each, its probability."""
     if labels is None:
         return {"prediction": tables.Column(logits[:, 0], ".6g")}
-    probabilities = scipy.special.softmax(logits, axis=-1)
-    best = [labels[place] for place in probabilities.argmax(axis=-1)]
-    if isinstance(threshold, tasks.Calibration):
-        probabilities, is_answered = calibrated(logits, threshold)
-        pairs = zip(best, is_answered, strict=True)
-        best = [label if is_sure else "" for label, is_sure in pairs]
+    probabilities, predicted = decided(logits, labels, decision)
     columns = probability_columns(probabilities, labels)
-    return {"prediction": tables.Column(best), **columns}
+    return {"prediction": tables.Column(predicted), **columns}
 
 
 def probability_columns(

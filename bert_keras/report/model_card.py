@@ -241,18 +241,18 @@ def _number(value: float | None, form: str) -> str:
 
 def _thresholds(results: Mapping[str, Any]) -> Iterator[str]:
     """Yields the rule by which probabilities or scores became the run's answers."""
-    threshold = run_directory.threshold_of(results)
-    if isinstance(threshold, dict):
-        rows = [[markdown.literal(k), _number(v, ".9g")] for k, v in threshold.items()]
+    decision = run_directory.decision_of(results)
+    if by_label := decision.label_thresholds:
+        rows = [[markdown.literal(k), f"{v:.9g}"] for k, v in by_label.items()]
         yield (
             "A text has each label whose probability reaches its threshold, chosen on "
             "the same data:"
         )
         yield markdown.table(["label", "threshold"], rows)
-    elif threshold is not None:
+    elif "best_f1_thresh" in results.get("eval", {}):
         yield (
             "A question has no answer where the score of `[CLS]` less that of the best "
-            f"answer is above {threshold:.9g}, chosen on the same data."
+            f"answer is above {decision.no_answer_odds:.9g}, chosen on the same data."
         )
 
 

@@ -39,7 +39,7 @@ def build(answerer: answering.Answerer, name: str, *, host: str) -> fastapi.Fast
         "name": name,
         "kind": answerer.model.trained.task.kind,
         "labels": answerer.model.labels,
-        "is_calibrated": answerer.model.promise is not None,
+        "is_calibrated": answerer.model.decision.is_promise,
         "inputs": {spec.name: spec.shape.rank for spec in inputs},
         "outputs": [*answerer.functions[served.STRINGS].structured_outputs],
     }

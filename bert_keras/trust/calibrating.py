@@ -94,7 +94,7 @@ def _with_threshold(
     _check_rows(num_rows, len(is_first), 1 - thresholds.FIRST_PART, **common)
     parts = [candidates.take(part) for part in (is_first, ~is_first)]
     temperature = thresholds.fit_temperature(parts[0])
-    first, second = (thresholds.answered(part, temperature) for part in parts)
+    first, second = (part.answered(temperature) for part in parts)
     tested = thresholds.choose_threshold(first, second, **common)
     if (index := tested.lowest) is None:
         raise InputError(_advice(tested, **common))
@@ -107,7 +107,7 @@ def _with_threshold(
         "num_answered": int(tested.num_answered[index]),
         "num_wrong": int(tested.num_wrong[index]),
         "curve": tuple(zip(shares.tolist(), right.tolist(), strict=True)),
-        "before": pictures.reliability_bins(*thresholds.answered(parts[1], 1.0)),
+        "before": pictures.reliability_bins(*parts[1].answered(1.0)),
         "after": pictures.reliability_bins(*second),
     }
 

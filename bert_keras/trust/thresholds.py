@@ -34,27 +34,12 @@ NUM_THRESHOLDS = 100
 LARGEST_TEMPERATURE = 16.0
 
 
-class Answered(NamedTuple):
-    """Answers as a threshold sees them."""
-
-    probabilities: np.ndarray
-    """`(num_answers,)` float."""
-    is_right: np.ndarray
-    """`(num_answers,)` bool."""
-
-
-def answered(candidates: dataset.Candidates, temperature: float) -> Answered:
-    probabilities = scipy.special.softmax(candidates.logits / temperature, axis=-1)
-    places = np.arange(len(probabilities)), candidates.answers
-    return Answered(probabilities[places], candidates.is_right[places])
-
-
 def fit_temperature(candidates: dataset.Candidates) -> float:
     """Returns the temperature with the greatest likelihood of the right candidates.
     Where no answer is wrong, the likelihood has no maximum, and it is 1."""
     logits, is_right, _ = candidates
     has_right = is_right.any(axis=-1)
-    if answered(candidates, 1.0).is_right.all():
+    if candidates.answered(1.0).is_right.all():
         return 1.0
     logits, is_right = logits[has_right], is_right[has_right]
     only_right = np.where(is_right, logits, -np.inf)
@@ -95,7 +80,11 @@ class Tested(NamedTuple):
 
 
 def choose_threshold(
-    first: Answered, second: Answered, *, precision: float, confidence: float
+    first: dataset.Answered,
+    second: dataset.Answered,
+    *,
+    precision: float,
+    confidence: float,
 ) -> Tested:
     """Tests a grid that the `first` part fixes on the `second`; see above."""
     num_rows = len(second.is_right)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import pydantic
 
@@ -142,9 +142,40 @@ class Adapter(StrictModel):
     """Whether a pooler belongs to the changes, because the base has none."""
 
 
-class Calibration(StrictModel):
+class Decision(StrictModel):
+    """How the numbers of a run's head become its answers: here each question gets the
+    likeliest answer, with the thresholds that were chosen on the dev file."""
+
+    is_promise: ClassVar[bool] = False
+
+    temperature: float = pydantic.Field(default=1.0, gt=0)
+    """Logits are divided by it (Guo et al., 2017)."""
+    threshold: float = pydantic.Field(default=0.0, ge=0, le=1)
+    """Of a promise: probability from which on an answer is given; below it the answer
+    is empty."""
+    half_width: float | None = pydantic.Field(default=None, ge=0)
+    """Greatest distance of the right number from an answer that is a number; such
+    answers are all given. `None`: no interval was promised."""
+    label_thresholds: dict[str, float] = {}
+    """Of texts with several labels: probabilities from which on a label holds."""
+    no_answer_odds: float = 0.0
+    """Of questions: score of "no answer" less that of the best answer, above which a
+    question has no answer."""
+
+    def is_given(self, probability: Any) -> Any:
+        """Returns whether answers with these probabilities are given: a bool for a
+        float, an array or a tensor for another one. NaN keeps no promise."""
+        return (probability >= self.threshold) | (not self.is_promise)
+
+
+LIKELIEST = Decision()
+
+
+class Calibration(Decision):
     """The promise that `bert-keras calibrate` makes of a run's answers, and the figures
     on new rows that support it."""
+
+    is_promise = True
 
     model_sha256: str = ""
     """Of the weights' file: see `checkpoints.run_directory.weights_digest`."""
@@ -155,13 +186,6 @@ class Calibration(StrictModel):
     """Least share of the answers given that is right."""
     confidence: float = pydantic.Field(gt=0, lt=1)
     """Probability, over the choice of the rows, that `precision` is kept."""
-    temperature: float = pydantic.Field(default=1.0, gt=0)
-    """Logits are divided by it (Guo et al., 2017)."""
-    threshold: float = pydantic.Field(default=0.0, ge=0, le=1)
-    """Probability from which on an answer is given; below it the answer is empty."""
-    half_width: float | None = pydantic.Field(default=None, ge=0)
-    """Greatest distance of the right number from an answer that is a number; such
-    answers are all given. `None`: the answers are no numbers."""
     num_rows: int = pydantic.Field(gt=0)
     """Rows on which the threshold was tested; the temperature comes from others."""
     num_answered: int = pydantic.Field(gt=0)

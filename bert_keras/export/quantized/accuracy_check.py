@@ -44,7 +44,7 @@ class DevFile:
             )
         self._id_specs = model.id_specs
         self._task, self._settings = trained.task, trained.settings
-        self._threshold = trained.threshold
+        self._decision = trained.decision
         self._data = catalogue.read(
             path, self._settings, has_text_pair=self._task.has_text_pair
         )
@@ -104,7 +104,7 @@ class DevFile:
             _ALONE: self.answer(quantised, batch_size=1),
         }
         kind = registry.labelled(self._task.kind)
-        scores = {k: a.scores(threshold=self._threshold) for k, a in answers.items()}
+        scores = {k: a.scores(decision=self._decision) for k, a in answers.items()}
         # The threshold is the run's, not one that is the best for each. Vectors that
         # learnt from numbers may have pairs without any here, or reversed.
         main = kind.main_metric(self._settings, self._task.labels)
@@ -116,7 +116,7 @@ class DevFile:
         predictions = {
             name: [
                 record.model_dump()["prediction"]
-                for record in a.records(threshold=self._threshold)
+                for record in a.records(decision=self._decision)
             ]
             for name, a in answers.items()
         }

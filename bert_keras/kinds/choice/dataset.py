@@ -104,7 +104,7 @@ class ChoiceDataset(dataset.Dataset):
             needs_all_texts=False,
         )
 
-    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+    def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
         columns = logit_scores.prediction_columns(answers.logits, LABELS)
         rows = (row.cells for row in reading.read_rows(self.path))
         return {"predictions": tables.joined(rows, columns, suffix=suffix)}
@@ -141,12 +141,12 @@ class ChoiceAnswers(dataset.Answers):
     logits: np.ndarray
     """`(num_questions, 4)` float32."""
 
-    def scores(self, *, threshold=None) -> dict[str, float]:
+    def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         label_ids = np.array([question.label for question in self.questions])
         values = logit_scores.scores(self.logits, label_ids)
         return {name: values[name] for name in ("loss", "accuracy")}
 
-    def records(self, *, threshold=None) -> Iterator[answers.Record]:
+    def records(self, *, decision=tasks.LIKELIEST) -> Iterator[answers.Record]:
         probabilities = scipy.special.softmax(self.logits.astype(float), axis=-1)
         for question, probs in zip(self.questions, probabilities, strict=True):
             yield ChosenEnding(

@@ -280,10 +280,10 @@ class RankingDataset(dataset.Dataset):
             )
         return dataclasses.replace(self, rows=questions, is_training=True)
 
-    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+    def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
         """Returns the rows of each question, the best first."""
         rows, in_order, values = list(reading.read_rows(self.path)), [], []
-        sure, is_answer = answers.sure(threshold), []
+        sure, is_answer = answers.sure(decision), []
         for place, question in enumerate(self.rows):
             found = answers.scores_of[place]
             order = scores.ranking(found)
@@ -359,30 +359,22 @@ class RankingAnswers(dataset.Answers):
         places = np.array([scores.ranking(found)[0] for found in self.scores_of])
         return dataset.Candidates(logits, is_right, places)
 
-    def sure(self, threshold: dataset.Threshold) -> list[Sure]:
-        """Returns one for each question; [] without a `Calibration`."""
-        if not isinstance(threshold, tasks.Calibration):
+    def sure(self, decision: tasks.Decision) -> list[Sure]:
+        """Returns one for each question; [] without a promise."""
+        if not decision.is_promise:
             return []
         shares = (
-            float(scipy.special.softmax(found / threshold.temperature).max())
+            float(scipy.special.softmax(found / decision.temperature).max())
             for found in (numbers.astype(float) for numbers in self.scores_of)
         )
-        return [Sure(share, share >= threshold.threshold) for share in shares]
+        return [Sure(share, decision.is_given(share)) for share in shares]
 
-    def scores(self, *, threshold=None) -> dict[str, float]:
+    def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         relevances = [question.relevances for question in self.questions]
-        found = scores.mean_scores(zip(relevances, self.scores_of, strict=True))
-        if sure := self.sure(threshold):
-            _, is_right, places = self.candidates()
-            is_right = is_right[np.arange(len(places)), places]
-            right = is_right[[one.is_sure for one in sure]]
-            found["share_answered"] = len(right) / len(sure)
-            if len(right):
-                found["precision_of_answers"] = float(right.mean())
-        return found
+        return scores.mean_scores(zip(relevances, self.scores_of, strict=True))
 
-    def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        sure = self.sure(threshold)
+    def records(self, *, decision=tasks.LIKELIEST) -> Iterator[answers.Record]:
+        sure = self.sure(decision)
         form = SureRanking if sure else RankedPassages
         for row, question in enumerate(self.questions):
             found = self.scores_of[row]

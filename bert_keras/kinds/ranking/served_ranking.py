@@ -28,8 +28,8 @@ class Rankings(served.SeveralParts):
         scores = numbers["logits"]
         order = tf.argsort(scores, direction="DESCENDING", stable=True)
         outputs = {"scores": scores, "ranking": order}
-        if (promise := self.promise) is not None:
+        if self.decision.is_promise:
             best = tf.reduce_max(self.probabilities(scores), axis=-1)
-            is_sure = tf.cast(best >= promise.threshold, tf.int32)
+            is_sure = tf.cast(self.decision.is_given(best), tf.int32)
             outputs |= {"probability": best, "is_sure": is_sure}
         return outputs

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
@@ -48,11 +48,11 @@ class SpanDataset(dataset.Dataset):
             labels=["answer" if q.answers else "no answer" for q in self.rows],
         )
 
-    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+    def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
         """Returns the files that run_squad.py writes: from name to content."""
-        n_best = answers.calibrated(threshold).items()
+        n_best = answers.calibrated(decision).items()
         contents = {
-            "predictions.json": answers.texts(threshold=threshold),
+            "predictions.json": answers.texts(decision=decision),
             "nbest_predictions.json": {k: [c._asdict() for c in v] for k, v in n_best},
         }
         if answers.null_odds is not None:
@@ -234,7 +234,7 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class SpanAnswers(dataset.Answers):
-    """The answers to questions. A threshold of `None` is 0."""
+    """The answers to questions."""
 
     questions: Sequence[squad.Question]
     has_impossible: bool
@@ -271,61 +271,51 @@ class SpanAnswers(dataset.Answers):
                     places[row] = place
         return dataset.Candidates(logits, is_right, places)
 
-    def calibrated(self, threshold: dataset.Threshold) -> Mapping[str, list[Candidate]]:
-        """Returns `n_best`, with the probabilities of a `Calibration`, if given."""
-        if not isinstance(threshold, tasks.Calibration):
-            return self.n_best
+    def calibrated(self, decision: tasks.Decision) -> Mapping[str, list[Candidate]]:
+        """Returns `n_best` with the probabilities at the decision's temperature."""
         n_best = {}
         for id, candidates in self.n_best.items():
             scores = np.array([candidate.score for candidate in candidates])
-            shares = scipy.special.softmax(scores / threshold.temperature).tolist()
+            shares = scipy.special.softmax(scores / decision.temperature).tolist()
             pairs = zip(candidates, shares, strict=True)
             n_best[id] = [c._replace(probability=share) for c, share in pairs]
         return n_best
 
-    def texts(self, *, threshold: dataset.Threshold = None) -> dict[str, str]:
-        """Returns the answers: an empty one where its odds are above the threshold, or
-        where the probability of the best text is below that of a `Calibration`."""
-        if isinstance(threshold, tasks.Calibration):
+    def texts(self, *, decision: tasks.Decision = tasks.LIKELIEST) -> dict[str, str]:
+        """Returns the answers: an empty one where the odds of "no answer" are above the
+        decision's, or where the probability of the best text is too low for a promise.
+        """
+        if decision.is_promise:
             best = {
                 id: next((c for c in candidates if c.text), candidates[0])
-                for id, candidates in self.calibrated(threshold).items()
+                for id, candidates in self.calibrated(decision).items()
             }
-            least = threshold.threshold
             return {
-                id: c.text if c.probability >= least else "" for id, c in best.items()
+                id: c.text if decision.is_given(c.probability) else ""
+                for id, c in best.items()
             }
-        odds, most = self.null_odds, cast(float, threshold or 0.0)
+        odds, most = self.null_odds, decision.no_answer_odds
         return {
             id: "" if odds and odds[id] > most else text
             for id, text in self.best_texts().items()
         }
 
-    def scores(self, *, threshold=None) -> dict[str, float]:
+    def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         """Returns the official scores; for 2.0 also those of the best threshold."""
         gold, odds = squad.gold_answers(self.questions), self.null_odds
-        texts = self.texts(threshold=threshold)
+        texts = self.texts(decision=decision)
         scores = squad_scores.scores(gold, texts, has_impossible=self.has_impossible)
         if odds is not None:
             scores |= squad_scores.best_thresholds(gold, self.best_texts(), odds)
-        if isinstance(threshold, tasks.Calibration):
-            each = squad_scores.score_each(
-                gold, texts, has_impossible=self.has_impossible
-            )
-            right = [each[id].exact for id, text in texts.items() if text]
-            scores["share_answered"] = len(right) / len(texts)
-            if right:
-                scores["precision_of_answers"] = float(np.mean(right))
         return scores
 
-    def records(self, *, threshold=None) -> Iterator[AnsweredQuestion]:
-        texts, best_texts = self.texts(threshold=threshold), self.best_texts()
-        n_best = self.calibrated(threshold)
-        # A calibrated probability is that of the best text, given or not.
-        is_promise = isinstance(threshold, tasks.Calibration)
+    def records(self, *, decision=tasks.LIKELIEST) -> Iterator[AnsweredQuestion]:
+        texts, best_texts = self.texts(decision=decision), self.best_texts()
+        n_best = self.calibrated(decision)
         for id, question, context, right in self.questions:
             probabilities = {c.text: c.probability for c in n_best[id]}
-            asked = best_texts[id] if is_promise else texts[id]
+            # A calibrated probability is that of the best text, given or not.
+            asked = best_texts[id] if decision.is_promise else texts[id]
             yield AnsweredQuestion(
                 id=id,
                 question=question,

@@ -65,8 +65,6 @@ class Spans(served.ServedModel):
         super().__init__(trained)
         self._settings = trained.settings.span
         self._has_impossible = trained.task.has_impossible
-        # Of a calibrated run, "no answer" has no threshold of its own.
-        self._threshold = 0.0 if self.promise else float(trained.threshold or 0.0)
         if self.max_seq_length < self._settings.max_query_length + 4:
             raise InputError(
                 f"{trained.path}: windows of {self.max_seq_length} tokens have no room "
@@ -79,7 +77,8 @@ class Spans(served.ServedModel):
         limits = self._settings.model_dump() | super().decisions
         if self._has_impossible:
             # Null: "no answer" counts among the answers, but has no threshold.
-            limits["no_answer_threshold"] = None if self.promise else self._threshold
+            odds = self.decision.no_answer_odds
+            limits["no_answer_threshold"] = None if self.decision.is_promise else odds
         return limits
 
     def answer(self, question, context):
@@ -107,11 +106,11 @@ class Spans(served.ServedModel):
         is_scored = is_answered = scores[:, 0] > _NONE
         probabilities = self.probabilities(tf.concat([nulls, scores], axis=1))
         no_answer, probability = probabilities[:, 0], probabilities[:, 1]
-        if self.promise is None:
-            is_answered &= null_scores - best <= self._threshold
-            is_scored = is_answered
+        if self.decision.is_promise:
+            is_answered &= self.decision.is_given(probability)
         else:
-            is_answered &= probability >= self.promise.threshold
+            is_answered &= null_scores - best <= self.decision.no_answer_odds
+            is_scored = is_answered
         # 3. Cut the answers out.
         first = (
             rows.with_values(values).to_tensor(shape=[None, 1])[:, 0]
@@ -200,12 +199,15 @@ class Spans(served.ServedModel):
         )
 
     def expected_outputs(self, answers):
-        promise = self.promise
-        for record in answers.records(threshold=promise or self._threshold):
-            odds = None if promise else record.null_odds
-            if promise and abs(record.probability - promise.threshold) < self.clear_cut:
+        decision = self.decision
+        for record in answers.records(decision=decision):
+            odds = None if decision.is_promise else record.null_odds
+            gap = abs(record.probability - decision.threshold)
+            if decision.is_promise and gap < self.clear_cut:
                 yield {"probability": record.probability}
-            elif odds is not None and abs(odds - self._threshold) < self.clear_cut:
+            elif odds is not None and (
+                abs(odds - decision.no_answer_odds) < self.clear_cut
+            ):
                 yield {}
             elif record.probability > 0.75:
                 answer = record.prediction.encode()

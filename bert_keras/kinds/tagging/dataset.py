@@ -58,7 +58,7 @@ class TaggingDataset(dataset.Dataset):
         labels = [*itertools.chain(*tags)] if self.has_labels else ()
         return dataset.Contents(texts, tags, labels=labels)
 
-    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+    def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
         if not self.reads_text:
             tags = answers.tags()
             content = ner.with_columns(self.path, self.rows, tags, suffix=suffix)
@@ -119,7 +119,7 @@ class TaggingAnswers(dataset.Answers):
         rows = (list(itertools.islice(tags, len(s.words))) for s in self.sentences)
         return [tag_schemes.to_iob2(row) for row in rows]
 
-    def scores(self, *, threshold=None) -> dict[str, float]:
+    def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         """Returns `loss` (mean cross entropy of the words, nats), `accuracy` of the
         words, and, if tags are not plain, `precision`, `recall` and `f1` of whole
         entities, all types together, as `conlleval` counts them. All but the loss are
@@ -136,7 +136,7 @@ class TaggingAnswers(dataset.Answers):
             return by_word
         return by_word | entity_scores((s.tags for s in self.sentences), self.tags())
 
-    def records(self, *, threshold=None) -> Iterator[answers.Record]:
+    def records(self, *, decision=tasks.LIKELIEST) -> Iterator[answers.Record]:
         best = scipy.special.softmax(self.word_logits.astype(float), axis=-1).max(-1)
         end = 0
         for sentence, tags in zip(self.sentences, self.tags(), strict=True):

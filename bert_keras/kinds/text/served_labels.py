@@ -33,16 +33,14 @@ class Labels(served.DirectAnswers):
     def present(self, ids, numbers):
         logits = numbers["logits"]
         if self.labels is None:
-            score, width = logits[:, 0], self.decisions.get("half_width")
+            score, width = logits[:, 0], self.decision.half_width
             if width is None:
                 return {"score": score}
             return {"score": score, "low": score - width, "high": score + width}
         probabilities = self.probabilities(logits)
         label = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
-        if (promise := self.promise) is not None:
-            is_sure = tf.reduce_max(probabilities, axis=-1) >= promise.threshold
-            label = tf.where(is_sure, label, "")
-        return {"probabilities": probabilities, "label": label}
+        is_given = self.decision.is_given(tf.reduce_max(probabilities, axis=-1))
+        return {"probabilities": probabilities, "label": tf.where(is_given, label, "")}
 
 
 class SeveralLabels(Labels):
@@ -57,7 +55,7 @@ class SeveralLabels(Labels):
 
     def __init__(self, trained: served.Trained):
         super().__init__(trained)
-        self._thresholds = text_forms.threshold_row(trained.threshold, self.labels)
+        self._thresholds = text_forms.threshold_row(trained.decision, self.labels)
 
     @property
     def decisions(self):

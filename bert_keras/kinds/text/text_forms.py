@@ -7,7 +7,7 @@
 import functools
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,13 +70,13 @@ class TextDataset(dataset.Dataset):
         each = [label for several in labels for label in several or (dataset.NO_LABEL,)]
         return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
-    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+    def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
         rows = reading.read_rows(self.path)
         if self.name is not None:
             rows = glue.read_rows(self.path, self.name)
         content = tables.joined(
             (row.cells for row in rows),
-            answers.columns(threshold=threshold),
+            answers.columns(decision=decision),
             suffix=suffix,
             separator=self.columns.label_separator,
         )
@@ -209,71 +209,60 @@ class TextAnswers(dataset.Answers):
             return None
         return np.abs(self.logits[:, 0].astype(float) - self.targets)
 
-    def scores(self, *, threshold=None) -> dict[str, float]:
+    def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         """Returns official scores of GLUE, or those of `logit_scores.scores`: there the
         F1 of two classes has the name of the positive one, as `f1 of LABEL`; that of
-        more classes is `macro_f1`. They are those of the most probable labels; those of
-        `logit_scores.promised` come along."""
+        more classes is `macro_f1`. They are those of the most probable labels, given or
+        not."""
         name, labels = self.task.name, self.task.labels
-        promised, distances = {}, self.distances()
-        if distances is None:
-            promised = logit_scores.promised(self.logits, self.targets, threshold)
-        elif (width := _half_width(threshold)) is not None:
-            within = distances <= width
-            promised = {"share_within_interval": float(within.mean())}
         if name is not None:
             scores = logit_scores.scores(self.logits, self.targets)
             names = ("loss", *glue.TASKS[name].metrics)
-            return {key: scores[key] for key in names} | promised
+            return {key: scores[key] for key in names}
         f1_name, positive = "macro_f1", 1
         if labels is not None and len(labels) == 2:
             label = self.task.positive_label or labels[1]
             f1_name, positive = f"f1 of {label}", labels.index(label)
         scores = logit_scores.scores(self.logits, self.targets, positive=positive)
-        scores = {f1_name if key == "f1" else key: v for key, v in scores.items()}
-        return scores | promised
+        return {f1_name if key == "f1" else key: v for key, v in scores.items()}
 
-    def columns(self, *, threshold=None) -> dict[str, tables.Column]:
-        labels = self.task.labels
+    def columns(self, *, decision=tasks.LIKELIEST) -> dict[str, tables.Column]:
+        labels, width = self.task.labels, decision.half_width
         columns = logit_scores.prediction_columns(
-            self.logits, labels, threshold=threshold
+            self.logits, labels, decision=decision
         )
-        if (width := _half_width(threshold)) is not None:
+        if width is not None:
             for name, sign in (("low", -1), ("high", 1)):
                 values = self.logits[:, 0] + sign * width
                 columns[name] = tables.Column(values, ".6g")
         return columns
 
-    def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        labels = self.task.labels
-        probabilities, is_answered = logit_scores.calibrated(self.logits, threshold)
-        parts = self.rows, self.logits, probabilities, is_answered
-        for row, logits, probs, is_sure in zip(*parts, strict=True):
-            example = row._asdict()
-            if labels is None:
+    def records(self, *, decision=tasks.LIKELIEST) -> Iterator[answers.Record]:
+        labels, width = self.task.labels, decision.half_width
+        if labels is None:
+            for row, answer in zip(self.rows, self.logits[:, 0].tolist(), strict=True):
+                example = row._asdict()
                 if row.label is not None:
                     example["label"] = float(row.label)
-                form, answer = RatedText, float(logits[0])
-                if (width := _half_width(threshold)) is not None:
+                form = RatedText
+                if width is not None:
                     form = RatedInterval
                     example |= {"low": answer - width, "high": answer + width}
                 yield form(**example, prediction=answer)
-            else:
-                yield ClassifiedText(
-                    **example,
-                    prediction=labels[logits.argmax()] if is_sure else "",
-                    probabilities=dict(zip(labels, probs.tolist(), strict=True)),
-                )
-
-
-def _half_width(threshold: dataset.Threshold) -> float | None:
-    return threshold.half_width if isinstance(threshold, tasks.Calibration) else None
+            return
+        probabilities, predicted = logit_scores.decided(self.logits, labels, decision)
+        parts = self.rows, predicted, probabilities.tolist()
+        for row, prediction, shares in zip(*parts, strict=True):
+            yield ClassifiedText(
+                **row._asdict(),
+                prediction=prediction,
+                probabilities=dict(zip(labels, shares, strict=True)),
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabelAnswers(TextAnswers):
-    """Labels, any number of them, that a model predicts for texts. `threshold` is by
-    label; `None`: `THRESHOLD`."""
+    """Labels, any number of them, that a model predicts for texts."""
 
     @functools.cached_property
     def probabilities(self) -> np.ndarray:
@@ -283,7 +272,7 @@ class MultiLabelAnswers(TextAnswers):
     def candidates(self) -> None:
         """Labels of one text are not independent of one another."""
 
-    def best_threshold(self) -> dict[str, float]:
+    def best_decision(self) -> tasks.Decision:
         labels = np.array(self.task.labels)
         for label in labels[~self.targets.any(axis=0)].tolist():
             logger.warning(
@@ -291,16 +280,19 @@ class MultiLabelAnswers(TextAnswers):
                 *(label, THRESHOLD),
             )
         best = best_thresholds(self.probabilities, self.targets)
-        return dict(zip(labels.tolist(), best.tolist(), strict=True))
+        # The probabilities of a run that diverged reach no threshold.
+        best = np.nan_to_num(best, nan=THRESHOLD)
+        by_label = dict(zip(labels.tolist(), best.tolist(), strict=True))
+        return tasks.Decision(label_thresholds=by_label)
 
-    def scores(self, *, threshold=None) -> dict[str, float]:
+    def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         """Returns `loss` (mean binary cross entropy of a label, nats), `accuracy`
         (share of texts of which all labels are right), `micro_f1` (over all labels of
         all texts) and `macro_f1` (mean over labels that occur or are given); and
         `best_micro_f1` and `best_macro_f1` with the thresholds that are best for each
         label on these very texts."""
         logits, targets = self.logits.astype(float), self.targets
-        holds = self._holds(threshold)
+        holds = self._holds(decision)
         best = self.probabilities >= best_thresholds(self.probabilities, targets)
         best_scores = _f1_scores(best, targets)
         return {
@@ -311,12 +303,12 @@ class MultiLabelAnswers(TextAnswers):
             **{f"best_{name}": score for name, score in best_scores.items()},
         }
 
-    def columns(self, *, threshold=None) -> dict[str, tables.Column]:
+    def columns(self, *, decision=tasks.LIKELIEST) -> dict[str, tables.Column]:
         columns = logit_scores.probability_columns(self.probabilities, self.task.labels)
-        return {"prediction": tables.Column(self._predicted(threshold)), **columns}
+        return {"prediction": tables.Column(self._predicted(decision)), **columns}
 
-    def records(self, *, threshold=None) -> Iterator[answers.Record]:
-        parts = self.rows, self._predicted(threshold), self.probabilities.tolist()
+    def records(self, *, decision=tasks.LIKELIEST) -> Iterator[answers.Record]:
+        parts = self.rows, self._predicted(decision), self.probabilities.tolist()
         for row, labels, probabilities in zip(*parts, strict=True):
             yield MultiLabelText(
                 text=row.text,
@@ -327,22 +319,18 @@ class MultiLabelAnswers(TextAnswers):
                 probabilities=dict(zip(self.task.labels, probabilities, strict=True)),
             )
 
-    def _holds(self, threshold: Mapping[str, float] | None) -> np.ndarray:
-        return self.probabilities >= threshold_row(threshold, self.task.labels)
+    def _holds(self, decision: tasks.Decision) -> np.ndarray:
+        return self.probabilities >= threshold_row(decision, self.task.labels)
 
-    def _predicted(
-        self, threshold: Mapping[str, float] | None
-    ) -> list[tuple[str, ...]]:
+    def _predicted(self, decision: tasks.Decision) -> list[tuple[str, ...]]:
         """Returns the labels that each text is given."""
         names = np.array(self.task.labels)
-        return [tuple(names[row].tolist()) for row in self._holds(threshold)]
+        return [tuple(names[row].tolist()) for row in self._holds(decision)]
 
 
-def threshold_row(
-    thresholds: Mapping[str, float] | None, labels: Sequence[str]
-) -> np.ndarray:
+def threshold_row(decision: tasks.Decision, labels: Sequence[str]) -> np.ndarray:
     """Returns thresholds in the order of the labels, `(num_labels,)` float32."""
-    chosen = thresholds or {}
+    chosen = decision.label_thresholds
     return np.array([chosen.get(label, THRESHOLD) for label in labels], np.float32)
 
 

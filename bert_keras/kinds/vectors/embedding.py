@@ -112,7 +112,7 @@ class EmbeddingDataset(dataset.Dataset):
             )
         return dataclasses.replace(self, rows=rows, is_training=True)
 
-    def files(self, answers, *, suffix, threshold=None) -> dict[str, str]:
+    def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
         rows = (row.cells for row in reading.read_rows(self.path))
         return {"predictions": tables.joined(rows, answers.columns(), suffix=suffix)}
 
@@ -225,7 +225,7 @@ class EmbeddingAnswers(dataset.Answers):
             )
         return found
 
-    def scores(self, *, threshold=None) -> dict[str, float]:
+    def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         if self.rows[0].label is None:
             return similarity.search_scores(self._search.ranks)
         labels = np.array([row.label for row in self.rows], np.float32)
@@ -238,7 +238,7 @@ class EmbeddingAnswers(dataset.Answers):
         vectors = [[float(f"{n:.9g}") for n in row] for row in self.vectors[:, 0]]
         return {"embedding": tables.Column(vectors)}
 
-    def records(self, *, threshold=None) -> Iterator[answers.Record]:
+    def records(self, *, decision=tasks.LIKELIEST) -> Iterator[answers.Record]:
         for number, row in enumerate(self.rows):
             found: dict[str, Any] = {
                 "prediction": tuple(self.vectors[number, 0].tolist())

@@ -111,7 +111,7 @@ def make_runs(
                 predict = learn(str(run.value(planning.MODEL_KEY)), share, data.task)
                 seconds = round(time.perf_counter() - start, 3)
                 answers = dev.answers_of(predict(dev), data.task)
-                records = answers.records(threshold=answers.best_threshold())
+                records = answers.records(decision=answers.best_decision())
                 lines = [files.to_json(r.model_dump()) + "\n" for r in records]
                 text = "".join(lines).encode()
                 files.make_directory(path)

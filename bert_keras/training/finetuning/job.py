@@ -274,7 +274,8 @@ class TuningJob(run.Job):
         if kept_step != num_steps or not self._scores:
             self._answer()
         answers = self._answers
-        thresholds = answers.best_threshold() if answers else None
+        decision = answers.best_decision() if answers else tasks.LIKELIEST
+        thresholds = decision.label_thresholds
         # The last scalars in the curves, without the speeds, which depend on time.
         curves = scalar_log.read_log(self._logs / "train").scalars
         train = {
@@ -295,10 +296,10 @@ class TuningJob(run.Job):
         }
         # 3. Their answers, line by line, for the report.
         if self.is_chief and answers:
-            threshold = run_directory.threshold_of(results)
+            decision = run_directory.decision_of(results)
             lines = (
                 files.to_json(record.model_dump()) + "\n"
-                for record in answers.records(threshold=threshold)
+                for record in answers.records(decision=decision)
             )
             path = self.run.directory / run_directory.ANSWERS_NAME
             files.write_atomically(path, "".join(lines).encode())

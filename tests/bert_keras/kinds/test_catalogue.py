@@ -222,14 +222,15 @@ def test_a_threshold_decides_who_has_no_answer(tmp_path):
     settings = settings_of("span with none")
     data = catalogue.read(make_files(tmp_path)["span with none"], settings)
     answers = right_answers(data, settings)
+    never = tasks.Decision(no_answer_odds=-100.0)
     high, low = (
-        json.loads(data.files(answers, suffix="", threshold=t)["predictions.json"])
-        for t in (100.0, -100.0)
+        json.loads(data.files(answers, suffix="", decision=d)["predictions.json"])
+        for d in (tasks.Decision(no_answer_odds=100.0), never)
     )
     assert high["none"] and high["where"] == "France"
-    assert answers.scores(threshold=-100.0)["HasAns_exact"] == 0
+    assert answers.scores(decision=never)["HasAns_exact"] == 0
     assert set(low.values()) == {""}
-    assert {r.prediction for r in answers.records(threshold=-100.0)} == {""}
+    assert {r.prediction for r in answers.records(decision=never)} == {""}
 
 
 def test_a_wrong_place_counts_as_wrong_and_is_listed(tmp_path, caplog):

@@ -104,7 +104,7 @@ def test_thresholds_are_in_the_card(tmp_path, form):
     thresholds = {"*bad*": 0.1234567836523056, "good": 0.5, "diverged": None}
     several = make_run(tmp_path / "several", thresholds=thresholds)
     card = model_card.text(several, name="mine", form=form)
-    rows = "| &#42;bad&#42; | 0.123456784 |\n| good | 0.5 |\n| diverged | – |\n"
+    rows = "| &#42;bad&#42; | 0.123456784 |\n| good | 0.5 |\n\n"
     assert "| label | threshold |\n| --- | --- |\n" + rows in card
     head = yaml.safe_load(card.split("---\n")[1])
     assert head["library_name"] == model_card.USES[form][0]

@@ -22,7 +22,7 @@ from bert_keras.data import features, tokenization
 from bert_keras.export import formats, writing
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
-from bert_keras.labelled import logit_scores
+from bert_keras.kinds.text import text, text_forms
 from bert_keras.report import promises
 from bert_keras.trust import calibrating, thresholds
 from tests import make
@@ -359,10 +359,15 @@ def test_numbers_have_an_interval(made, randomize, tmp_path):
 
 
 def test_a_precision_of_no_answers_is_not_told(calibrated):
-    logits, right = np.eye(3), np.arange(3)
+    rows = [text.LabelledText("a", None, label, 1) for label in "xyz"]
+    task = tasks.Task(kind="classification", labels=("x", "y", "z"))
+    answers = text_forms.TextAnswers(
+        rows=rows, logits=np.eye(3), targets=np.arange(3), task=task
+    )
     for threshold, expected in (
         (0.0, {"share_answered": 1.0, "precision_of_answers": 1.0}),
         (1.0, {"share_answered": 0.0}),
     ):
         promise = calibrated.model_copy(update={"threshold": threshold})
-        assert logit_scores.promised(logits, right, promise) == expected
+        assert answers.promise_scores(promise) == expected
+    assert answers.promise_scores(tasks.LIKELIEST) == {}

@@ -40,7 +40,7 @@ def test_hardly_any_confidence_needs_a_row():
 def test_so_few_rows_can_keep_a_promise(precision, confidence, rows):
     assert thresholds.fewest_rows(precision, confidence) == rows
     for number, is_enough in ((rows, True), (rows - 1, False)):
-        part = thresholds.Answered(np.full(number, 0.8), np.ones(number, bool))
+        part = dataset.Answered(np.full(number, 0.8), np.ones(number, bool))
         tested = thresholds.choose_threshold(
             part, part, precision=precision, confidence=confidence
         )
@@ -82,11 +82,9 @@ SHARES = np.linspace(0, 1, 2001)
 def promise_in(world, rng, num_rows):
     """One calibration in a world: its threshold, if any, and true precision there."""
     share = rng.random(num_rows)
-    answers = thresholds.Answered(share, rng.random(num_rows) < world(share))
+    answers = dataset.Answered(share, rng.random(num_rows) < world(share))
     first = rng.random(num_rows) < 0.25
-    parts = [
-        thresholds.Answered(*(v[part] for v in answers)) for part in (first, ~first)
-    ]
+    parts = [dataset.Answered(*(v[part] for v in answers)) for part in (first, ~first)]
     tested = thresholds.choose_threshold(*parts, precision=0.9, confidence=0.95)
     if tested.lowest is None:
         return None
@@ -182,7 +180,7 @@ def test_candidates_may_be_absent_and_several_may_be_right():
     # The third has no right one and says nothing of the temperature.
     fewer = candidates.take(np.array([0, 1]))
     assert temperature == pytest.approx(thresholds.fit_temperature(fewer), rel=1e-4)
-    answered = thresholds.answered(candidates, 2.0)
+    answered = candidates.answered(2.0)
     np.testing.assert_allclose(answered.probabilities[0], 1 / (1 + np.exp(-0.5)))
     powers = np.exp([0, 1.5, 1])
     np.testing.assert_allclose(answered.probabilities[1], powers[2] / powers.sum())

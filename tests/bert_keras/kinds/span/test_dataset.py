@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.kinds.span import dataset, squad, squad_scores
 from tests.bert_keras.kinds import kind_data
@@ -194,7 +194,7 @@ def test_a_context_without_text_is_never_answered():
     logits = np.zeros((2, len(windows.char_starts)))
     found = predict([asked], windows, *logits)
     assert found.null_odds == {"q": 1e6}
-    assert found.texts(threshold=2e6) == {"q": ""}
+    assert found.texts(decision=tasks.Decision(no_answer_odds=2e6)) == {"q": ""}
     assert found.n_best == {"q": [("", 1.0, 0.0, 0.0)]}
 
 
@@ -218,8 +218,8 @@ def test_files_by_hand():
         math.exp(3) / (math.exp(3) + 2 * math.exp(2))
     )
     # "Above" the threshold only.
-    assert found.texts(threshold=-1.0) == {"q": best}
-    assert found.texts(threshold=-1.01) == {"q": ""}
+    assert found.texts(decision=tasks.Decision(no_answer_odds=-1.0)) == {"q": best}
+    assert found.texts(decision=tasks.Decision(no_answer_odds=-1.01)) == {"q": ""}
 
 
 def test_a_failed_model():

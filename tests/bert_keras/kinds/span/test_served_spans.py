@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from bert_keras import export
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
 from bert_keras.export import formats
 from bert_keras.graphs import graph_windows
@@ -119,7 +119,7 @@ def check_search(model, questions, *, compiled=False) -> dict:
         specs = model.signatures()["serving_default"].inputs
         answer = tf.function(answer, input_signature=specs, autograph=False)
     answers, predictions = ask(answer, questions), predicted(model, questions)
-    texts = predictions.texts(threshold=model._threshold)
+    texts = predictions.texts(decision=model.decision)
     for row, question in enumerate(questions):
         values = {name: of_all[row] for name, of_all in answers.items()}
         text = values["answer"].decode()
@@ -166,7 +166,7 @@ def test_the_search_is_that_of_python(impossible_run, n_best_size, threshold, st
     model = make.served(impossible_run)
     changes = {"n_best_size": n_best_size, "doc_stride": stride}
     model._settings = SETTINGS.model_copy(update=changes)
-    model._threshold = threshold
+    model.decision = tasks.Decision(no_answer_odds=threshold)
     check_search(model, hostile_questions()[::5])
 
 
@@ -202,11 +202,11 @@ def test_decisions_beside_a_file_are_those_of_the_run(impossible_run, folder):
         name: tf.constant(values) for name, values in run(served.as_arrays(ids)).items()
     }
     model.max_seq_length = inputs["model_max_length"]
+    odds = decisions.pop("no_answer_threshold")
     model._settings = SETTINGS.model_copy(update=decisions)
     questions = hostile_questions()
-    texts = predicted(model, questions).texts(
-        threshold=decisions["no_answer_threshold"]
-    )
+    decision = tasks.Decision(no_answer_odds=odds)
+    texts = predicted(model, questions).texts(decision=decision)
     records = finetuned.FinetunedModel.load(impossible_run).predict(
         [(question.question, question.context) for question in questions]
     )

@@ -190,7 +190,9 @@ def test_scores_are_those_of_scikit_learn():
     probabilities = scipy.special.expit(logits)
     given = probabilities >= thresholds
     answers = answers_of(logits, targets, tuple("abcde"))
-    found = answers.scores(threshold={"b": 0.3, "c": 0.6})
+    found = answers.scores(
+        decision=tasks.Decision(label_thresholds={"b": 0.3, "c": 0.6})
+    )
     assert found["accuracy"] == sklearn.metrics.accuracy_score(targets, given)
     for mean in ("micro", "macro"):
         expected = sklearn.metrics.f1_score(
@@ -212,17 +214,18 @@ def test_scores_of_overconfident_answers_are_finite():
 def test_tables_and_records_follow_the_thresholds(caplog):
     answers = answers_of([[0, 2], [-1, -1]], [[0, 1], [1, 0]])
     assert answers.columns()["prediction"].values == [("a", "b"), ()]
-    thresholds = answers.best_threshold()
+    thresholds = answers.best_decision().label_thresholds
     assert thresholds == pytest.approx({"a": 0.1344707, "b": 0.574869})
-    chosen = {"a": 0.2, "b": 0.9}
-    (first, second) = answers.records(threshold=chosen)
+    chosen = tasks.Decision(label_thresholds={"a": 0.2, "b": 0.9})
+    (first, second) = answers.records(decision=chosen)
     assert (first.labels, first.prediction) == (("b",), ("a",))
     assert (second.labels, second.prediction) == (("a",), ("a",))
     assert first.probabilities == pytest.approx({"a": 0.5, "b": 0.880797})
-    assert answers.scores(threshold=chosen)["accuracy"] == 0.5
+    assert answers.scores(decision=chosen)["accuracy"] == 0.5
     assert not caplog.records
     # A label without texts in dev keeps its threshold.
-    assert answers_of([[0.1, 2]], [[0, 1]]).best_threshold() == {"a": 0.5, "b": 0.5}
+    best = answers_of([[0.1, 2]], [[0, 1]]).best_decision()
+    assert best.label_thresholds == {"a": 0.5, "b": 0.5}
     warning = "no text of the dev file has the label 'a': its threshold stays 0.5"
     assert caplog.messages == [warning]
 

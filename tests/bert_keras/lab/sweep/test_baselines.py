@@ -26,7 +26,7 @@ def scores(name, train, dev) -> dict[str, float]:
     task = train.describe()
     predict = baselines.learn(name, train, task)
     answers = dev.answers_of(predict(dev), task)
-    list(answers.records(threshold=answers.best_threshold()))
+    list(answers.records(decision=answers.best_decision()))
     return answers.scores()
 
 

@@ -214,12 +214,12 @@ def test_no_answer_is_an_answer_and_its_threshold_is_chosen(init, tmp_path):
     assert scores["best_f1"] > 90
     assert scores["best_f1"] >= scores["f1"]
     model = finetuned.FinetunedModel.load(run)
-    assert model.threshold == scores["best_f1_thresh"]
+    assert model.decision.no_answer_odds == scores["best_f1_thresh"]
     evaluated = finetuned.evaluate(run, dev)
     assert evaluated["f1"] == pytest.approx(scores["best_f1"])
     odds = {r["id"]: r["null_odds"] for r in records(run)}
     for record in records(run):
-        is_none = odds[record["id"]] > model.threshold
+        is_none = odds[record["id"]] > model.decision.no_answer_odds
         assert (record["prediction"] == "") == is_none
 
 

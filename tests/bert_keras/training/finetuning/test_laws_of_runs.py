@@ -199,7 +199,7 @@ def test_saved_records_are_read_back_and_fill_a_page(run, model):
     records = answers.read_answers(path, run.kind.record)
     assert len(records) == NUM_DEV
     data = model.read(run.file("dev"), has_labels=True)
-    computed = [*model.answer(data).records(threshold=model.threshold)]
+    computed = [*model.answer(data).records(decision=model.decision)]
     assert_alike(records, computed)
     sections = task_summaries.read_sections(run.kind, run.path)
     assert sections and all(part.title for part in sections)
@@ -217,7 +217,7 @@ def test_python_answers_as_the_file_without_its_labels(run, model, tmp_path):
     path = tmp_path / f"new{DATA[run.name].suffix}"
     path.write_text(DATA[run.name].write(run.rows, False))
     data = model.read(path, has_labels=False)
-    from_file = [*model.answer(data).records(threshold=model.threshold)]
+    from_file = [*model.answer(data).records(decision=model.decision)]
     assert_alike(from_file, model.predict(run.examples()))
     truth = run.kind.record.truth_name
     assert not any(getattr(record, truth) for record in from_file)
