@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bert_keras import __version__
 from bert_keras.core import files, ownership, progress
@@ -30,6 +30,16 @@ class Shard(StrictModel):
     num_records: int
     num_bytes: int
     sha256: str
+
+    @classmethod
+    def of_file(cls, path: str | Path, num_records: int) -> Self:
+        """Describes a file that is complete."""
+        return cls(
+            name=files.name_of(path),
+            num_records=num_records,
+            num_bytes=files.size(path),
+            sha256=files.sha256(path),
+        )
 
 
 class Manifest(StrictModel):

@@ -1,6 +1,7 @@
 """A tuned model that answers: files, official test sets, texts in Python."""
 
 import contextlib
+import functools
 import logging
 import sys
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import keras
+import numpy as np
 
 from bert_keras.checkpoints import (
     conversion,
@@ -109,15 +111,20 @@ class FinetunedModel:
         unused = registry.find(self.task.kind).unused
         arrays = weights.from_network(self.network)
         arrays = weights.part(arrays, lambda name: not name.startswith(unused))
-        checkpoint = weights.Checkpoint(
+        task = self.task.model_dump(mode="json")
+        return starting_point.digest(self.checkpoint(arrays), arrays, task=task)
+
+    def checkpoint(self, arrays: Mapping[str, np.ndarray]) -> weights.Checkpoint:
+        """Returns all that the model has in files but thresholds, with weights
+        `arrays`."""
+        return weights.Checkpoint(
             bert_config=self.network.config,
             task=self.task,
             arrays=arrays,
             vocabulary=self.tokenizer.vocabulary,
             do_lower_case=self.tokenizer.do_lower_case,
+            settings=self.settings,
         )
-        task = self.task.model_dump(mode="json")
-        return starting_point.digest(checkpoint, arrays, task=task)
 
     @classmethod
     def from_checkpoint(
@@ -158,9 +165,14 @@ class FinetunedModel:
             reads_text=self.task.reads_text,
         )
 
+    @functools.cached_property
+    def _compute(self) -> forward.BatchPredictor:
+        # Traced by the first answers, for all others.
+        return forward.predictor_for(self.network)
+
     def answer(self, data: dataset.Dataset) -> dataset.Answers:
         inputs = data.encode(self.task, self.tokenizer, self.settings)
-        outputs = forward.predictor_for(self.network)(inputs, title="predicting")
+        outputs = self._compute(inputs, title="predicting")
         return data.answer(outputs, inputs, self.task, self.settings)
 
     def predict(self, examples: Iterable[Any]) -> list[answers.Record]:

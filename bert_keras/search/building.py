@@ -10,6 +10,7 @@ BM25 keep weights, which any new text changes; a shard has the counts instead, o
 import array
 import hashlib
 import io
+import itertools
 import logging
 import mmap
 import os
@@ -43,9 +44,6 @@ _SHARD_CHARACTERS = 8 << 20
 _NAME_CHARACTERS = 200
 _MAPPED_BYTES = 1 << 20
 """Smaller shards are read, not mapped: a process may have a thousand maps of files."""
-
-_NamedText = tuple[int | str, str]
-"""The line of a text in its file, or the title of a document, and the text."""
 
 
 class Shard(NamedTuple):
@@ -131,7 +129,8 @@ def build(
             files.join(output, name), new, model, max_seq_length=length
         ):
             owner.check()
-            shards.append(_described(path, len(read_shard(path).pieces)))
+            num_pieces = len(read_shard(path).pieces)
+            shards.append(manifest.Shard.of_file(path, num_pieces))
         arrays = [read_shard(files.path(output) / shard.name) for shard in shards]
         if not any(len(shard.words) for shard in arrays):
             raise InputError(f"{output}: the files have no word: nothing can be found")
@@ -145,7 +144,7 @@ def build(
             config["approximate"] = facts = approximate.measure(path, vectors)
             recall = f"finds {facts['recall_at_10']:.1%} of the ten nearest vectors"
             logger.info("a search of %d clusters %s", facts["num_clusters"], recall)
-            shards.append(_described(path, 0))
+            shards.append(manifest.Shard.of_file(path, 0))
         finished = manifest.Manifest(kind="index", shards=tuple(shards), config=config)
         manifest.finish_output_directory(output, finished)
         # Shards of commands that were killed and not repeated.
@@ -161,15 +160,20 @@ def _read_sources(patterns: Iterable[str]) -> dict[str, tuple[str, int]]:
     characters by the hash of its bytes."""
     sources: dict[str, tuple[str, int]] = {}
     for pattern in patterns:
-        if not (paths := files.match(pattern)):
+        if not (matches := files.match(pattern)):
             raise InputError(f"{pattern}: no such file: expected files of texts")
-        if corpora.is_corpus(pattern):
-            shards = corpora.open_corpus(pattern).shards
-            paths = [files.join(pattern, shard.name) for shard in shards]
-        for path in paths:
+        hashes: dict[str, str | None] = {}
+        for path in matches:
+            if corpora.is_corpus(path):
+                # Their hashes were checked just now.
+                shards = corpora.open_corpus(path).shards
+                hashes |= {files.join(path, s.name): s.sha256 for s in shards}
+            else:
+                hashes[path] = None
+        for path, sha256 in hashes.items():
             size = sum(len(text) for block in _blocks(path) for _, text in block)
             # A copy under another name is in already.
-            sources.setdefault(files.sha256(path)[:16], (path, size))
+            sources.setdefault((sha256 or files.sha256(path))[:16], (path, size))
     if not sources:  # of a corpus without documents
         raise InputError("--input has no text: nothing could be found")
     return sources
@@ -266,18 +270,8 @@ def _write_shards(
                 )
 
 
-def _described(path: Path, num_pieces: int) -> manifest.Shard:
-    stored = files.fingerprint(path)
-    return manifest.Shard(
-        name=path.name,
-        num_records=num_pieces,
-        num_bytes=stored["bytes"],
-        sha256=stored["sha256"],
-    )
-
-
-def _blocks(path: str) -> Iterator[list[_NamedText]]:
-    """Yields the texts of each shard of a file."""
+def _blocks(path: str) -> Iterator[list[tuple[int | str, str]]]:
+    """Yields the texts of each shard of a file, as `_texts` does."""
     block, size = [], 0
     for name, text in _texts(path):
         block.append((name, text))
@@ -288,7 +282,8 @@ def _blocks(path: str) -> Iterator[list[_NamedText]]:
     yield block
 
 
-def _texts(path: str) -> Iterator[_NamedText]:
+def _texts(path: str) -> Iterator[tuple[int | str, str]]:
+    """Yields the line or the title of each text of a file, and the text."""
     if path.endswith(".jsonl.gz"):
         for document in corpora.read_shard(path):
             # In one line. Names of a shard take as much memory as the longest.
@@ -298,12 +293,11 @@ def _texts(path: str) -> Iterator[_NamedText]:
             name, text = (t.encode(errors="replace").decode() for t in (name, text))
             yield name[:_NAME_CHARACTERS], text
         return
-    row = None
-    for row in reading.read_rows(files.path(path)):
+    rows = reading.read_rows(files.path(path))
+    first = reading.at_least_one(files.path(path), itertools.islice(rows, 1))
+    for row in itertools.chain(first, rows):
         is_passage = "passage" in row.cells and "text" not in row.cells
         yield row.line, row.string("passage" if is_passage else "text", key=None)
-    if row is None:
-        reading.at_least_one(files.path(path), ())
 
 
 def _cut(

@@ -2,21 +2,24 @@
 
 import bisect
 import collections
+import contextlib
+import errno
 import itertools
 import math
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from concurrent import futures
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bert_keras.core import files, manifest, requirements
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import choices
-from bert_keras.inference import finetuned, forward
-from bert_keras.labelled import similarity, tokenized
+from bert_keras.inference import finetuned
+from bert_keras.labelled import similarity
 from bert_keras.search import approximate, building
 
 RANK_CONSTANT = 60
@@ -72,19 +75,17 @@ class SearchIndex:
                 "place with --model"
             )
         load = finetuned.FinetunedModel.load_form
-        embedder = load(place, "embedding")
-        if embedder.digest() != description.config["model"]["sha256"]:
+        self._embedder = load(place, "embedding")
+        if self._embedder.digest() != description.config["model"]["sha256"]:
             raise InputError(
                 f"{directory}: an index of another model than {place}: give the one "
                 "that made it with --model, or index again"
             )
-        self._tokenizer, self._embed = embedder.tokenizer, _outputs_of(embedder)
-        self._rerank = None
-        if reranker is not None:
-            self._rerank = _outputs_of(load(reranker, "ranking"))
+        self._reranker = None if reranker is None else load(reranker, "ranking")
         # 2. The shards. Vectors and words come from the disk when they are searched.
         names = [shard.name for shard in description.shards]
         self._nearest, directory = None, files.path(directory)
+        self._sizes = {directory / s.name: s.num_bytes for s in description.shards}
         if (facts := description.config.get("approximate")) is not None:
             self._nearest = approximate.read(
                 directory / names.pop(), facts["num_clusters"]
@@ -117,6 +118,13 @@ class SearchIndex:
                 f"expected a question and a number of hits from 1, got {question!r} "
                 f"and {top}"
             )
+        # Reading a map of a file that was truncated since would end the process. Files
+        # that `index --add` deleted stay mapped.
+        for path, num_bytes in self._sizes.items():
+            with contextlib.suppress(FileNotFoundError):
+                if files.size(path) < num_bytes:
+                    problem = "truncated while the index was open: make the index again"
+                    raise OSError(errno.EIO, problem, str(path))
         # 1. The best pieces by each way, and fused.
         ways = {"words": self._by_words, "vectors": self._by_vectors}
         depth = min(max(NUM_CANDIDATES, 2 * top), len(self))
@@ -125,7 +133,7 @@ class SearchIndex:
         ]
         [scores] = rankings if len(rankings) == 1 else [fused(rankings)]
         # 2. The first texts, each once.
-        num_hits = top if self._rerank is None else max(top, NUM_RERANKED)
+        num_hits = top if self._reranker is None else max(top, NUM_RERANKED)
         hits: list[Hit] = []
         texts: set[str] = set()
         # By text, as documents may have one title.
@@ -142,16 +150,16 @@ class SearchIndex:
             if len(hits) == num_hits:
                 break
         # 3. The reranker's order.
-        if self._rerank is not None and hits:
-            scores = self._rerank([(question, hit.text) for hit in hits])[:, 0]
-            order = np.argsort(-scores, kind="stable")
-            hits = [replace(hits[n], score=float(scores[n])) for n in order]
+        if self._reranker is not None and hits:
+            pair = question, [hit.text for hit in hits]
+            answer: Any = self._reranker.predict([pair])[0]
+            hits = [replace(hits[n], score=answer.scores[n]) for n in answer.prediction]
         return hits[:top]
 
     def _by_words(self, question: str, count: int) -> dict[int, float]:
         """Returns the best pieces by BM25, as Lucene has it, of pieces of words."""
         scores = np.zeros(len(self), np.float32)
-        asked = collections.Counter(self._tokenizer.encode(question))
+        asked = collections.Counter(self._embedder.tokenizer.encode(question))
         for word, times in asked.items():
             matches = []
             for start, shard in zip(self._starts, self._shards, strict=False):
@@ -168,7 +176,8 @@ class SearchIndex:
         return _best(np.where(scores > 0, scores, -np.inf), count)
 
     def _by_vectors(self, question: str, count: int) -> dict[int, float]:
-        vector = similarity.unit_length(self._embed([(question, None)]))
+        answer: Any = self._embedder.predict([question])[0]
+        vector = similarity.unit_length(np.array([answer.prediction]))
         if not np.isfinite(vector).all():
             raise InputError(f"the vector of {question!r} is not finite")
         if self._nearest is not None:
@@ -219,15 +228,3 @@ def _best(scores: np.ndarray, count: int) -> dict[int, float]:
     numbers = np.argpartition(-scores, count - 1)[:count]
     numbers = numbers[np.lexsort((numbers, -scores[numbers]))]
     return {int(n): float(scores[n]) for n in numbers if scores[n] > -np.inf}
-
-
-def _outputs_of(model: finetuned.FinetunedModel) -> Callable[..., np.ndarray]:
-    """Returns a function from texts, or pairs, to the outputs of a model."""
-    compute = forward.predictor_for(model.network)
-
-    def outputs(pairs: Iterable[tuple[str, str | None]]) -> np.ndarray:
-        length = model.settings.max_seq_length
-        texts = tokenized.tokenize(pairs, model.tokenizer, max_seq_length=length)
-        return compute(tokenized.LabelledInputs(texts=texts, labels={}), title=None)
-
-    return outputs

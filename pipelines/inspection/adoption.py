@@ -72,14 +72,8 @@ def adopt_examples(
                 )
             for batch in reader.read(path, seen=seen):
                 counts.add(batch)
-            shards.append(
-                manifest.Shard(
-                    name=files.name_of(path),
-                    num_records=counts.num_examples - before,
-                    num_bytes=files.size(path),
-                    sha256=files.sha256(path),
-                )
-            )
+            num_records = counts.num_examples - before
+            shards.append(manifest.Shard.of_file(path, num_records))
     vocabulary.save(stored)
     # Without second segments, the labels are all alike and teach nothing.
     has_pairs = counts.num_second_tokens > 0 and format_.packing == "sentence_pairs"

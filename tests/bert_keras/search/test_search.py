@@ -125,6 +125,10 @@ def test_documents_of_a_corpus_are_found_by_their_titles(folder, tmp_path):
         (f"{folder}/b.txt:1", "the bridge"),
         (f"{folder}/b.txt:2", "horse horse"),
     ]
+    # A pattern of directories is each of them.
+    inputs[0] = f"{tmp_path}/corp*"
+    building.build(folder / "vectors", inputs, tmp_path / "same")
+    assert contents(tmp_path / "same") == contents(tmp_path / "index")
     # Those of one title are several.
     assert {"Snow.", "A post."} < {hit.text for hit in index.search("snow")}
     conftest.write_documents(tmp_path / "empty", [], num_shards=0)
@@ -524,6 +528,22 @@ def test_what_cannot_be_indexed(folder, tmp_path, monkeypatch):
             building.build(folder / "vectors", ["b.txt"], "done", add=add)
     with ownership.owned("done"), pytest.raises(InputError, match="done: in use by pr"):
         building.build(folder / "vectors", ["a.jsonl"], "done", add=True)
+
+
+def test_an_index_that_is_truncated_while_it_is_open(
+    index, folder, tmp_path, monkeypatch
+):
+    """A map that has no file below it would end the process."""
+    monkeypatch.setattr(building, "_MAPPED_BYTES", 1)
+    shutil.copytree(folder / "ab", tmp_path / "open")
+    opened = searching.SearchIndex(tmp_path / "open")
+    first, second = sorted((tmp_path / "open").glob("shard-*"))
+    first.unlink()
+    assert opened.search("horse")
+    os.truncate(second, 0)
+    with pytest.raises(OSError, match="truncated while the index was open: make") as e:
+        opened.search("horse")
+    assert e.value.filename == str(second)
 
 
 def test_what_cannot_be_searched(index, folder, tmp_path):
