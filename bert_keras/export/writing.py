@@ -130,7 +130,10 @@ def export_model(
 
         # 4. Describe it. The run's name: the export's own may be a number.
         name = model_dir.absolute().name
-        if card := model_card.text(model_dir, name=name, form=to):
+        has_answers = embedding is None
+        if card := model_card.text(
+            model_dir, name=name, form=to, has_answers=has_answers
+        ):
             (temporary / model_card.FILE_NAME).write_text(card, encoding="utf-8")
         if serving is not None:
             warm_up.write(model, temporary)

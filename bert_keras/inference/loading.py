@@ -97,7 +97,8 @@ class LoadedModel:
         return inputs.batch(np.arange(len(rows)))
 
     def predict(self, texts: Iterable[Any]) -> list[answers.Record]:
-        """Answers texts as `bert-keras predict` does.
+        """Answers texts as `bert-keras predict` does. Thresholds, and the promise of
+        `calibrate`, are left out once `fit` has changed the weights they belong to.
 
         Args:
             texts: one for each answer. For `classification` and `regression`: strings
@@ -122,6 +123,10 @@ class LoadedModel:
         if not (texts := _listed(texts)):
             return []
         model = self.tuned
+        # Only `compile` gives a network an optimizer, which counts its steps.
+        optimizer = getattr(self.network, "optimizer", None)
+        if optimizer is not None and int(optimizer.iterations):
+            model = dataclasses.replace(model, decision=tasks.LIKELIEST)
         if model.takes_pairs is None:
             task = self.task.model_copy(update={"has_text_pair": _are_pairs(texts)})
             model = dataclasses.replace(model, task=task)
@@ -139,17 +144,9 @@ class LoadedModel:
         arrays = weights.from_network(self.network)
         if self.adapter is not None:
             arrays = adapters.with_changes(arrays, arrays, self.adapter)
-        checkpoint = weights.Checkpoint(
-            bert_config=self.config,
-            task=self.task,
-            arrays=arrays,
-            vocabulary=self.tuned.tokenizer.vocabulary,
-            do_lower_case=self.tuned.tokenizer.do_lower_case,
-            settings=self.tuned.settings,
-        )
         files.check_is_new(directory := files.path(directory).absolute())
         with files.new_directory(directory) as temporary:
-            native.write(checkpoint, temporary)
+            native.write(self.tuned.checkpoint(arrays), temporary)
 
 
 def _listed(texts: Iterable[Any]) -> list[Any]:

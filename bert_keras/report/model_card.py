@@ -111,9 +111,12 @@ USES = {
 the task."""
 
 
-def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
+def text(
+    model_dir: str | Path, *, name: str, form: str, has_answers: bool = True
+) -> str | None:
     """Returns the card of a finished run; `None`: the model is no such run. `form` is
-    that of the files beside the card, a key of `USES`."""
+    that of the files beside the card, a key of `USES`; they give answers, or vectors
+    in place of these."""
     directory = files.path(model_dir)
     is_run = (directory / run_directory.TASK_NAME).is_file()
     results = run_directory.read_results(directory) if is_run else None
@@ -155,7 +158,7 @@ def text(model_dir: str | Path, *, name: str, form: str) -> str | None:
         f"{sizes.vocab_size:,} pieces" + (f", {count:,} parameters." if count else "."),
         f"## Use\n\n{_use(code, run)}",
         *("## Results", _scores(directory, results, scores), *_thresholds(results)),
-        *_promise(directory, form),
+        *(_promise(directory, form) if has_answers else ()),
         *("## Data", "\n".join(_data(run, results))),
         *("## Training", "\n".join(_training(run, results, settings))),
         *("## Limits", "\n".join(_limits(run, settings))),

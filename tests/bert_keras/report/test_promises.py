@@ -74,6 +74,8 @@ def test_the_card_of_a_format_that_knows_it(form, tmp_path):
     assert ("divide logits and scores by `temperature`" in card) == (
         form in ("onnx", "litert")
     )
+    vectors = model_card.text(run, name="run", form=form, has_answers=False)
+    assert "## When it answers" not in vectors
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,16 @@ def test_a_promise_belongs_to_the_weights(made, calibrated, tmp_path, caplog):
     }
 
 
+def test_a_promise_ends_when_fit_changes_the_weights(made, calibrated):
+    model = bert_keras.load(made.run)
+    assert "" in {record.prediction for record in model.predict(made.texts)}
+    inputs = model.encode(made.texts[:4])
+    targets = {"logits": np.eye(3, dtype="float32")[[0, 1, 2, 0]]}
+    model.network.compile(optimizer="sgd", loss={"logits": "mse"})
+    model.network.fit(inputs, targets, verbose=0)
+    assert {r.prediction for r in model.predict(made.texts)} <= {*LABELS}
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [("temperature", 0), ("threshold", 1.5), ("precision", 95), ("num_answered", 0)],
