@@ -7,7 +7,7 @@ imported only when they are used.
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -20,15 +20,19 @@ Run = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 """From ids to numbers, both by name."""
 
 
-def write_saved_model(model: served.ServedModel, directory: Path) -> None:
-    signatures = {
+def signatures_of(model: served.ServedModel) -> dict[str, Any]:
+    """Returns TensorFlow's function of each of the model's signatures."""
+    return {
         name: tf.function(signature.answer, autograph=False).get_concrete_function(
             *signature.inputs
         )
         for name, signature in model.signatures().items()
     }
+
+
+def write_saved_model(model: served.ServedModel, directory: Path) -> None:
     # Not `keras.export.ExportArchive`, which in Keras 3.15 writes every weight twice.
-    tf.saved_model.save(model, str(directory), signatures=signatures)
+    tf.saved_model.save(model, str(directory), signatures=signatures_of(model))
 
 
 def numbers_of(model: served.ServedModel) -> Run:

@@ -39,6 +39,13 @@ def rows(
     return _checked(checked, [(same, f"expected as many rows of {names}", sizes)])
 
 
+def parts(name: str, values: tf.Tensor) -> tf.Tensor:
+    """Returns `(batch_size, num_parts)` strings, if a question has at least one."""
+    shape = tf.shape(values)
+    check = shape[1] > 0, f"expected at least one of the {name} in a row", shape
+    return _checked([values], [check])[0]
+
+
 def ids(
     values: Mapping[str, tf.Tensor], bert_config: architecture.BertConfig
 ) -> dict[str, tf.Tensor]:

@@ -13,11 +13,12 @@ from typing import Any
 import anyio
 import fastapi
 import uvicorn
-from starlette import concurrency, datastructures, exceptions, requests, types
+from starlette import concurrency, exceptions, requests
 
 from bert_keras import __version__
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import strict
 from bert_keras.export import writing
 from bert_keras.export.servers import warm_up
 from bert_keras.kinds import served
@@ -27,6 +28,7 @@ from bert_keras.serve import answering, rest
 MAX_BYTES, GRACE_SECONDS = 1 << 20, 60
 """The largest body of a request, and the time that a signal leaves for answers."""
 
+LOCAL_NAMES = ("127.0.0.1", "::1", "localhost")
 MEDIA_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
 POLICY += "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -54,11 +56,7 @@ def build(answerer: answering.Answerer, name: str, *, host: str) -> fastapi.Fast
         signature, columns, has_rows = rest.read(
             await _body(request), answerer.signatures
         )
-        try:
-            future = answerer.submit(signature, columns)
-        except queue.Full:
-            raise _too_many() from None
-        outputs = await asyncio.wrap_future(future)
+        outputs = await asyncio.wrap_future(answerer.submit(signature, columns))
         answer = rest.write(outputs, has_rows=has_rows)
         return fastapi.Response(answer, media_type="application/json")
 
@@ -88,15 +86,17 @@ def build_search(
     async def search(request: fastapi.Request) -> fastapi.Response:
         """Finds the pieces of texts that answer a question best. `by` is `both`,
         `words` or `vectors`; `top` is a number of pieces from 1."""
-        asked = rest.read_search(await _body(request))
+        body = rest.parse(await _body(request))
+        asked = strict.build_config(rest.Search, body)
         if turn.statistics().tasks_waiting >= answering.MAX_WAITING:
-            raise _too_many()
+            raise queue.Full
         async with turn:
             # Someone who types on hangs up, and asks anew.
             if await request.is_disconnected():
                 raise requests.ClientDisconnect
-            work = functools.partial(index.search, by=asked.by)
-            hits = await concurrency.run_in_threadpool(work, asked.question, asked.top)
+            hits = await concurrency.run_in_threadpool(
+                index.search, asked.question, asked.top, by=asked.by
+            )
         body = json.dumps({"hits": [dataclasses.asdict(hit) for hit in hits]})
         return fastapi.Response(body, media_type="application/json")
 
@@ -105,15 +105,18 @@ def build_search(
 
 def _with_pages(page: str, facts: dict[str, Any], *, host: str) -> fastapi.FastAPI:
     """Returns an application that has a page, its files, and a page of all requests."""
+    faults = (exceptions.HTTPException, InputError, queue.Full, OSError)
+    faults += (requests.ClientDisconnect, Exception)
     app = fastapi.FastAPI(
-        title=facts["name"], version=__version__, docs_url=None, redoc_url=None
+        title=facts["name"],
+        version=__version__,
+        # Our page describes the requests, and theirs would not check the host.
+        openapi_url=None,
+        dependencies=[fastapi.Depends(_check_host)] if host in LOCAL_NAMES else (),
+        exception_handlers=dict.fromkeys(faults, _refuse),
     )
-    if host in (local := ("127.0.0.1", "::1", "localhost")):
-        app.add_middleware(_only_for, names=local)
-    faults = exceptions.HTTPException, InputError, requests.ClientDisconnect, Exception
-    for kind in faults:
-        app.add_exception_handler(kind, _refuse)
     app.get("/page.json", include_in_schema=False)(lambda: facts)
+    app.get("/openapi.json", include_in_schema=False)(app.openapi)
     folder = resources.files("bert_keras.serve")
     headers = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"}
     names = ("page.css", "common.js", f"{page}.js", "docs.js")
@@ -122,7 +125,8 @@ def _with_pages(page: str, facts: dict[str, Any], *, host: str) -> fastapi.FastA
         media_type = MEDIA_TYPES[name.rpartition(".")[2]]
         file = (folder / name).read_bytes()
         response = fastapi.Response(file, headers=headers, media_type=media_type)
-        app.add_route(f"/{path}", lambda _, response=response: response)
+        answer = functools.partial(lambda own: own, response)
+        app.get(f"/{path}", include_in_schema=False)(answer)
     return app
 
 
@@ -131,36 +135,27 @@ def _shown(example: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"content": {"application/json": {"example": example}}}}
 
 
-def _only_for(app: types.ASGIApp, names: tuple[str, ...]) -> types.ASGIApp:
+async def _check_host(request: fastapi.Request) -> None:
     """Refuses requests to other hosts: no page of another site may reach a server of
     this machine by a name of its own."""
-
-    async def checked(
-        scope: types.Scope, receive: types.Receive, send: types.Send
-    ) -> None:
-        if scope["type"] == "http":
-            host = datastructures.Headers(scope=scope).get("host", "")
-            if re.sub(r":\d*$", "", host).strip("[]") not in names:
-                reason = f"no host of this name, but {', '.join(names)}"
-                refusal = await _refuse(None, fastapi.HTTPException(400, reason))
-                return await refusal(scope, receive, send)
-        await app(scope, receive, send)
-
-    return checked
-
-
-def _too_many() -> fastapi.HTTPException:
-    reason = "too many requests are waiting: try again in a second"
-    return fastapi.HTTPException(503, reason, {"Retry-After": "1"})
+    name = re.sub(r":\d*$", "", request.headers.get("host", "")).strip("[]")
+    if name not in LOCAL_NAMES:
+        expected = ", ".join(LOCAL_NAMES)
+        raise fastapi.HTTPException(400, f"no host of this name, but {expected}")
 
 
 async def _refuse(_, error: Any) -> fastapi.Response:
-    status, reason = 500, f"the model failed: {type(error).__name__}"
-    if isinstance(error, InputError):
+    status, reason, headers = 500, f"the model failed: {type(error).__name__}", None
+    if isinstance(error, exceptions.HTTPException):
+        status, reason, headers = error.status_code, error.detail, error.headers
+    elif isinstance(error, InputError):
         status, reason = 400, str(error)
-    elif isinstance(error, exceptions.HTTPException):
-        status, reason = error.status_code, error.detail
-    headers = getattr(error, "headers", None)
+    elif isinstance(error, queue.Full):
+        status, headers = 503, {"Retry-After": "1"}
+        reason = "too many requests are waiting: try again in a second"
+    elif isinstance(error, OSError) and error.filename is not None:
+        # A client learns no path.
+        status, reason = 503, f"a file cannot be read: {error.strerror}"
     return fastapi.responses.JSONResponse({"error": reason}, status, headers)
 
 

@@ -28,7 +28,7 @@ def read(
 ) -> tuple[str, list[np.ndarray], bool]:
     """Returns the signature that a request names, the signature's inputs in order, with
     strings as bytes, and whether the request has rows. Raises an `InputError`."""
-    request = _parse(body)
+    request = parse(body)
     keys = {"instances", "inputs"} & (set(request) if type(request) is dict else set())
     if len(keys) != 1:
         raise InputError("expected an object with either `instances` or `inputs`")
@@ -67,12 +67,9 @@ class Search(strict.StrictModel):
             yield f"expected {MAX_QUESTION} characters at most, got {size}"
 
 
-def read_search(body: bytes) -> Search:
-    """Returns the question that a request asks. Raises an `InputError`."""
-    return strict.build_config(Search, _parse(body))
-
-
-def _parse(body: bytes) -> Any:
+def parse(body: bytes) -> Any:
+    """Returns the values of JSON, with strings in base64 as bytes. Raises an
+    `InputError`."""
     try:
         # TensorFlow ends the process if a list is in 254 others.
         return files.parse_json(body.decode("utf-8-sig"), object_hook=_decode)

@@ -24,7 +24,9 @@ from bert_keras.kinds.vectors import served_embeddings
 _PIPELINES = ("text-classification", "token-classification", "fill-mask")
 _PIPELINES += ("question-answering", "sentence-similarity", "text-ranking")
 
-_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_NAMES = dict(
+    input_ids="input_ids", input_mask="attention_mask", segment_ids="token_type_ids"
+)
 """Their names for `served.INPUT_NAMES`."""
 
 
@@ -44,7 +46,7 @@ def check(task: tasks.Task, embedding: str | None, layers: Sequence[int]) -> Non
 class _NamedModel(served.ServedModel):
     """A model with inputs and outputs of the names and types that the library has."""
 
-    id_specs = tuple(tf.TensorSpec([None, None], tf.int64, name) for name in _INPUTS)
+    id_specs = tuple(tf.TensorSpec([None, None], tf.int64, n) for n in _NAMES.values())
 
     def __init__(self, model: served.ServedModel):
         super().__init__(model.trained)
@@ -52,14 +54,12 @@ class _NamedModel(served.ServedModel):
 
     def encode(self, *texts):
         ids = super().encode(*texts)
-        names = zip(_INPUTS, served.INPUT_NAMES, strict=True)
         # Scores of all words at all places take memory.
         longest = 64 if "masked_lm_logits" in self._model.outputs else None
-        return {name: tf.cast(ids[k][:, :longest], tf.int64) for name, k in names}
+        return {n: tf.cast(ids[k][:, :longest], tf.int64) for k, n in _NAMES.items()}
 
     def compute(self, ids):
-        values = (tf.cast(ids[name], tf.int32) for name in _INPUTS)
-        ids = dict(zip(served.INPUT_NAMES, values, strict=True))
+        ids = {k: tf.cast(ids[name], tf.int32) for k, name in _NAMES.items()}
         if self._model.outputs == ("embedding",):
             network = self.trained.network
             encoded = getattr(network, "encoder", network)(ids, training=False)

@@ -7,6 +7,7 @@ import queue
 import random
 import socket
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -85,25 +86,29 @@ def test_each_client_gets_its_own_answers(client_of, caplog):
 
 
 @pytest.fixture
-def slow_answerer(answerer_of, monkeypatch):
-    """A model that waits longer for requests, and the sizes of its computations."""
-    answerer, sizes = answerer_of(NAME), []
-    monkeypatch.setattr(answering, "WAIT_SECONDS", 0.3)
+def busy_answerer(answerer_of, monkeypatch):
+    """A model that computes until it is freed, and the sizes of what comes next."""
+    answerer, sizes, is_free = answerer_of(NAME), [], threading.Event()
 
     def counted(function):
         def run(*values):
             sizes.append(len(values[0]))
+            is_free.wait(60)
             return function(*values)
 
         return run
 
     counting = {name: counted(f) for name, f in answerer.functions.items()}
     monkeypatch.setattr(answerer, "functions", counting)
-    return answerer, sizes
+    answerer.submit("serving_default", [np.array([b"a"], object)])
+    while not sizes:
+        time.sleep(0.01)
+    sizes.clear()
+    return answerer, sizes, is_free
 
 
-def test_rows_of_several_requests_are_computed_together(slow_answerer):
-    answerer, sizes = slow_answerer
+def test_rows_of_several_requests_are_computed_together(busy_answerer):
+    answerer, sizes, is_free = busy_answerer
     texts = [np.array([b"great film"] * count, object) for count in (1, 2, 3)]
     words = np.array([[b"the", b"film"], [b"so", b""]], object)
     asked = [answerer.submit("serving_default", [text]) for text in texts]
@@ -111,17 +116,19 @@ def test_rows_of_several_requests_are_computed_together(slow_answerer):
     # Two clients with a document of one name do not share it.
     names = np.array([b"1", b"1"], object)
     asked += [answerer.submit("documents", [words, names]) for _ in range(2)]
+    is_free.set()
     outputs = [future.result(60) for future in asked]
     assert [len(o["probability"]) for o in outputs] == [1, 2, 3, 2, 2, 2, 2, 2]
     assert sizes == [6, 2, 4, 2, 2]
 
 
-def test_a_request_that_fails_does_not_hurt_its_neighbours(slow_answerer):
-    answerer, sizes = slow_answerer
+def test_a_request_that_fails_does_not_hurt_its_neighbours(busy_answerer):
+    answerer, sizes, is_free = busy_answerer
     ids = [np.array([[2, 7, 3]], np.int32), *[np.array([[1, 1, 1]], np.int32)] * 2]
     wrong = [np.array([[2, 99, 3]], np.int32), *ids[1:]]
     gone, *asked = [answerer.submit("ids", row) for row in (ids, ids, wrong, ids)]
     assert gone.cancel()
+    is_free.set()
     assert asked[0].result(60)["logits"].shape == (1, 3, 3)
     with pytest.raises(InputError, match=r"^expected ids from 0 to 24, got \[99\]$"):
         asked[1].result(60)

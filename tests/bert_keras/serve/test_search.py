@@ -167,3 +167,15 @@ def test_a_search_that_fails_tells_no_path(search_client, indexes, monkeypatch):
     response = search_client().post("/v1/search", json={"question": "a"})
     assert response.status_code == 500
     assert response.json() == {"error": "the model failed: OSError"}
+
+
+def test_a_truncated_index_is_told_without_its_path(
+    search_client, indexes, monkeypatch
+):
+    sizes = indexes[None]._sizes
+    larger = {path: num_bytes + 1 for path, num_bytes in sizes.items()}
+    monkeypatch.setattr(indexes[None], "_sizes", larger)
+    response = search_client().post("/v1/search", json={"question": "a"})
+    assert response.status_code == 503
+    message = "truncated while the index was open: make the index again"
+    assert response.json() == {"error": f"a file cannot be read: {message}"}
