@@ -212,7 +212,7 @@ LINES = {
     "commands": 1800,
     "serve": 410,
     "trust": 335,
-    "lab": 2925,
+    "lab": 3000,
     "export": 1370,
     "training": 5565,
     "report": 1735,

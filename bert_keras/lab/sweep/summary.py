@@ -19,7 +19,15 @@ import scipy.stats
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files, progress
 from bert_keras.core.settings import finetuning
-from bert_keras.lab.sweep import baselines, drawings, planning, ranking, scores
+from bert_keras.kinds import catalogue
+from bert_keras.lab.sweep import (
+    baselines,
+    drawings,
+    forecast,
+    planning,
+    ranking,
+    scores,
+)
 from bert_keras.pages import drawing, html, markdown
 
 PAGE_NAME, HTML_NAME = "report.md", "report.html"
@@ -71,6 +79,23 @@ class State:
             lines[name].append((point.num_train_examples, tuple(point.scores)))
         curve = {name: sorted(line) for name, line in lines.items()}
         return curve if any(len(line) > 1 for line in curve.values()) else {}
+
+    @property
+    def more_labels(self) -> list[str]:
+        """Returns whether more labels would help the chosen point; [] if unknown."""
+        if not self.curve or self.chosen is None:
+            return []
+        share, values = self.keys.index(planning.FRACTION_KEY), self.chosen[0].values
+        line = [
+            (point.num_train_examples, tuple(point.scores))
+            for point in self.points
+            if point.num_train_examples
+            and (*point.values[:share], values[share], *point.values[share + 1 :])
+            == values
+        ]
+        metric = catalogue.find(self.settings).metric(self.criterion.metric)
+        found = forecast.sentence(line, metric)
+        return [found] if found else []
 
     @property
     def num_folds(self) -> int:
@@ -234,8 +259,9 @@ def points_table(state: State, points: Sequence[scores.Point]) -> str:
 def lines(state: State) -> list[str]:
     """Returns what a sweep prints: conclusions, or grid points and the chosen run."""
     if state.conclusions:
-        return state.conclusions
-    return [*points_table(state, state.points).splitlines(), chosen_line(state)]
+        return state.conclusions + state.more_labels
+    table = points_table(state, state.points).splitlines()
+    return [*table, chosen_line(state), *state.more_labels]
 
 
 def chosen_line(state: State) -> str:
@@ -301,6 +327,7 @@ def paragraphs(state: State) -> Iterator[str]:
         yield f"![{metric} of each run]({_PICTURE_NAME})"
         if state.curve:
             yield f"![{metric} against labels]({_CURVE_NAME})"
+            yield from state.more_labels
     # 3. Of a comparison the significance of the differences, and the baselines.
     if state.rankings:
         yield from _differences(state)
