@@ -10,19 +10,32 @@ chance alone now and then. `--rows` draws so many rows with replacement instead 
 half, as if the file were all texts that there are. With `--without`, texts with one of
 some words are left out of the calibration, and then asked instead of the other half: a
 source that the promise says nothing about.
+
+    python -m benchmarks.trust --drift RUN --answers films.jsonl news.jsonl ...
+
+counts the warnings of `predict` instead: of random halves of the first file against its
+other half, and of rows of each other file, against a half of the first. The files are
+what `predict --output NAME.jsonl` or `finetune` write; RUN has the tokenizer.
 """
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from bert_keras.labelled import dataset
+from bert_keras.checkpoints import run_directory
+from bert_keras.core.settings import tasks
+from bert_keras.data import tokenization
+from bert_keras.kinds.text import text, text_forms
+from bert_keras.labelled import dataset, drift
 from bert_keras.pages import markdown, pictures
 from bert_keras.trust import thresholds
+
+TASK = tasks.Task(kind="classification", labels=("any",))
 
 
 def read_candidates(
@@ -112,6 +125,58 @@ def row_of(path: Path, args: argparse.Namespace) -> list[str]:
     ]
 
 
+ROWS_OF_OTHERS = (20, 25, 50, 100, 200, 400)
+
+
+def read_measured(path: Path, tokenizer: tokenization.Tokenizer) -> drift.Measured:
+    records = [json.loads(line) for line in path.read_text().splitlines()]
+    # SST-2 has sentences; `dev_answers.jsonl` has the probabilities in one object.
+    texts = [(r.get("sentence") or r["text"], r.get("text_pair", "")) for r in records]
+    probabilities = [
+        record.get("probabilities")
+        or {name: value for name, value in record.items() if name.startswith("p(")}
+        for record in records
+    ]
+    data = text_forms.TextDataset(
+        path=path,
+        rows=[text.LabelledText(*parts, None, 0) for parts in texts],
+        has_labels=False,
+        kind="classification",
+    )
+    rows = [[*values.values()] for values in probabilities]
+    answers = data.answers_of(np.log(np.maximum(rows, 1e-30)), TASK)
+    return drift.measure(data, answers, tokenizer, temperature=1.0)
+
+
+def take(measured: drift.Measured, rows: Sequence[int]) -> drift.Measured:
+    values = {name: array[rows] for name, array in measured.values.items()}
+    return drift.Measured([measured.keys[row] for row in rows], values)
+
+
+def drift_rows(args: argparse.Namespace) -> Iterator[list[str]]:
+    """Yields the share of halves with a warning, by file and by number of rows."""
+    rng, size = np.random.default_rng(args.seed), ROWS_OF_OTHERS
+    tokenizer = run_directory.read_run(args.drift).tokenizer
+    home, *others = (read_measured(path, tokenizer) for path in args.answers)
+    half = len(home.keys) // 2
+    for path, other in zip(args.answers, (None, *others), strict=True):
+        counts, words = Counter(), Counter()
+        for _ in range(args.splits):
+            order = rng.permutation(len(home.keys))
+            known = take(home, order[:half]).describe()
+            rest = take(home, order[half:]) if other is None else other
+            for number in sorted({*size, len(rest.keys)}):
+                if number <= len(rest.keys):
+                    rows = rng.permutation(len(rest.keys))[:number]
+                    found = take(rest, rows).differences(known)
+                    counts[number] += bool(found)
+            # Of all rows, which is the last.
+            words.update(text.partition(" (")[0] for text in found)
+        cells = [counts[n] if n <= len(rest.keys) else "" for n in size]
+        named = ", ".join(f"{word} {n}" for word, n in words.most_common())
+        yield [path.stem, *map(str, cells), str(counts[len(rest.keys)]), named]
+
+
 HEADER = (
     *("dev file", "accuracy", "promised", "rows", "no threshold", "answered"),
     *("broken", "missed in the others", "ECE of the others before", "after"),
@@ -126,10 +191,15 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=200)
     parser.add_argument("--rows", type=int)
     parser.add_argument("--without", nargs="+", default=[], metavar="WORD")
+    parser.add_argument("--drift", type=Path, metavar="RUN")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
-    table = markdown.table(HEADER, [row_of(path, args) for path in args.answers])
+    if args.drift:
+        header = ["file", *map(str, ROWS_OF_OTHERS), "all its rows", "of these"]
+        table = markdown.table(header, [*drift_rows(args)])
+    else:
+        table = markdown.table(HEADER, [row_of(path, args) for path in args.answers])
     print(table)
     if args.output:
         args.output.write_text(table + "\n", encoding="utf-8")

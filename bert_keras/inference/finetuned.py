@@ -28,7 +28,7 @@ from bert_keras.inference import forward
 from bert_keras.kinds import catalogue, registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.kinds.text import glue
-from bert_keras.labelled import answers, dataset, reading
+from bert_keras.labelled import answers, dataset, drift, reading
 from bert_keras.model import lora
 
 logger = logging.getLogger(__name__)
@@ -212,11 +212,22 @@ def predict(
         logger.info("a text has a label from this probability on: %s", listed)
     with _input_file(input_path, kind) as path:
         data = tuned.read(path, has_labels=False)
+        answers, decision = tuned.answer(data), tuned.decision
         contents = data.files(
-            tuned.answer(data),
+            answers,
             suffix=(path if is_printed else output_path).suffix.lower(),
-            decision=tuned.decision,
+            decision=decision,
         )
+    if isinstance(decision, tasks.Calibration) and decision.inputs:
+        measured = drift.measure(
+            data, answers, tuned.tokenizer, temperature=decision.temperature
+        )
+        if differences := measured.differences(decision.inputs):
+            logger.warning(
+                "the input is unlike the rows that the run was calibrated on: %s; what "
+                "`bert-keras calibrate` promised may not hold for it",
+                ", ".join(differences),
+            )
     content, *others = contents.values()
     if is_printed:
         sys.stdout.write(content)

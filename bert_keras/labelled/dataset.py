@@ -160,9 +160,10 @@ class Candidates(NamedTuple):
     """`(num_answers,)` places of the candidates that are the answers."""
 
     @classmethod
-    def of_classes(cls, logits: np.ndarray, right: np.ndarray) -> Self:
+    def of_classes(cls, logits: np.ndarray, right: np.ndarray | None) -> Self:
         """Returns candidates of which the highest is the answer, and one is right:
-        `right` has `(num_answers,)` places."""
+        `right` has `(num_answers,)` places; `None`: unknown."""
+        right = np.full(len(logits), -1) if right is None else right
         is_right = np.arange(logits.shape[1]) == right[:, None]
         return cls(logits.astype(float), is_right, logits.argmax(axis=-1))
 
@@ -192,8 +193,8 @@ class Answers(abc.ABC):
         return tasks.LIKELIEST
 
     def candidates(self) -> Candidates | None:
-        """Returns what the answers to a file with labels were chosen from; `None`: they
-        have no probabilities that a threshold can be compared with."""
+        """Returns what the answers were chosen from, none of it right if the file has
+        no labels; `None`: they have no probabilities to compare a threshold with."""
         return None
 
     def distances(self) -> np.ndarray | None:

@@ -15,7 +15,7 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry, splits
-from bert_keras.labelled import dataset
+from bert_keras.labelled import dataset, drift
 from bert_keras.pages import pictures
 from bert_keras.trust import thresholds
 
@@ -73,11 +73,15 @@ def calibrate(
             f"{directory}: a model for {model.task.kind}, expected one for classes of "
             "texts, numbers, answers within a text, or ranking"
         )
-    # 3. Write the promise beside the weights that it is for.
+    # 3. Write the promise beside the weights that it is for, with the likeness of the
+    # rows, by which `predict` notices others.
+    temperature = promise.get("temperature", 1.0)
+    measured = drift.measure(rows, answers, model.tokenizer, temperature=temperature)
     kind = registry.labelled(model.task.kind)
     calibration = tasks.Calibration(
         data_sha256=splits.file_hash(path),
         examples=kind.answered or kind.examples,
+        inputs=measured.describe(),
         **common,
         **promise,
     )

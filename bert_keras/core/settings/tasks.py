@@ -171,6 +171,15 @@ class Decision(StrictModel):
 LIKELIEST = Decision()
 
 
+class Distribution(StrictModel):
+    """The shares of some rows in which a quantity has at most some values; see
+    `labelled.drift`."""
+
+    num_rows: float = pydantic.Field(gt=0)
+    points: tuple[tuple[float, float], ...] = pydantic.Field(min_length=1)
+    """Values, ascending, and their shares."""
+
+
 class Calibration(Decision):
     """The promise that `bert-keras calibrate` makes of a run's answers, and the figures
     on new rows that support it."""
@@ -199,6 +208,8 @@ class Calibration(Decision):
     share of the rows."""
     after: tuple[tuple[float, float, float], ...] = ()
     """The same of the calibrated ones."""
+    inputs: dict[str, Distribution] = {}
+    """The rows and their answers, by names of `labelled.drift.QUANTITIES`."""
 
 
 class Task(StrictModel):

@@ -355,7 +355,7 @@ class RankingAnswers(dataset.Answers):
             zip(self.questions, self.scores_of, strict=True)
         ):
             logits[row, : len(found)] = found
-            is_right[row, : len(found)] = np.asarray(question.relevances) > 0
+            is_right[row, : len(found)] = np.array(question.relevances, float) > 0
         places = np.array([scores.ranking(found)[0] for found in self.scores_of])
         return dataset.Candidates(logits, is_right, places)
 

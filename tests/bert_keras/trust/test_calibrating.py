@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from bert_keras.export import formats, writing
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry
 from bert_keras.kinds.text import text, text_forms
+from bert_keras.labelled import drift
 from bert_keras.report import promises
 from bert_keras.trust import calibrating, thresholds
 from tests import make
@@ -254,6 +256,62 @@ def test_a_conversion_keeps_it_or_says_that_it_is_lost(
     )
 
 
+# Texts to predict, and what the line about them says; `None`: there is no line.
+OTHERS = {
+    "new ones": (lambda texts: texts, None),
+    "longer": (
+        lambda texts: [f"{text} {text} unheard" for text in texts],
+        r"longer in pieces \(median 13, there 6\), more unknown pieces \(median "
+        r"7.7%, there 0.0%\); what",
+    ),
+    "too few": (lambda texts: [f"{text} {text}" for text in texts[:19]], None),
+    "copies": (lambda texts: [f"{text} {text}" for text in texts[:9]] * 100, None),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_texts_unlike_those_of_the_promise_are_noticed(
+    name, made, calibrated, tmp_path, caplog
+):
+    change, line = OTHERS[name]
+    path = tmp_path / "texts.txt"
+    path.write_text("".join(f"{text}\n" for text in change(made.texts)))
+    finetuned.predict(made.run, path, tmp_path / "answers.tsv")
+    found = re.findall(
+        ".*unlike the rows that the run was calibrated on: .*", caplog.text
+    )
+    assert len(found) == (line is not None)
+    assert line is None or re.search(line, found[0])
+    # The same answers come from a promise that was made before it had this.
+    run = made.copy(tmp_path)
+    values = files.read_json(run / NAME)
+    assert {*values["inputs"]} == {"pieces", "unknown", "confidence"}
+    del values["inputs"]
+    (run / NAME).write_text(json.dumps(values))
+    caplog.clear()
+    finetuned.predict(run, path, tmp_path / "same.tsv")
+    assert "calibrated on" not in caplog.text
+    same, answers = (tmp_path / f"{n}.tsv" for n in ("same", "answers"))
+    assert same.read_bytes() == answers.read_bytes()
+
+
+def test_a_file_is_measured_alike_with_labels_and_without(made, calibrated):
+    model = finetuned.FinetunedModel.load(made.run)
+    both = []
+    for has_labels in (True, False):
+        data = model.read(made.data, has_labels=has_labels)
+        both.append(
+            drift.measure(
+                *(data, model.answer(data), model.tokenizer),
+                temperature=calibrated.temperature,
+            )
+        )
+    assert both[0].keys == both[1].keys
+    assert both[0].describe() == both[1].describe() == calibrated.inputs
+    assert calibrated.inputs["pieces"].points == ((6, 1.0),)
+    assert calibrated.inputs["pieces"].num_rows == 1200
+
+
 def test_both_parts_are_samples_of_the_rows_and_no_part_of_dev():
     keys = [f"text {number}" for number in range(4000)] + ["yes"] * 4000
     first = calibrating.in_first_part(keys)
@@ -346,6 +404,7 @@ def test_numbers_have_an_interval(made, randomize, tmp_path):
     assert promise.half_width == pytest.approx(rank, rel=1e-4) and rank == 292
     assert promise.num_wrong == 8
     low, high = answers - promise.half_width, answers + promise.half_width
+    assert {*promise.inputs} == {"pieces", "unknown"}
     # Python, files, scores, the graph.
     records = bert_keras.load(run).predict(texts)
     found = [(r.prediction, r.low, r.high) for r in records]

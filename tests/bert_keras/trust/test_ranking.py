@@ -31,7 +31,9 @@ def write_rows(path, questions, relevances):
     return path
 
 
-def test_every_place_says_whether_the_first_passage_answers(tmp_path, randomize):
+def test_every_place_says_whether_the_first_passage_answers(
+    tmp_path, randomize, caplog
+):
     def change(network):
         randomize(network, stddev=1.0)
         kernel = network.trainable_variables[-2]
@@ -84,6 +86,7 @@ def test_every_place_says_whether_the_first_passage_answers(tmp_path, randomize)
     # 3. Files and scores.
     new = write_rows(tmp_path / "new.tsv", questions, relevances)
     finetuned.predict(run, new, tmp_path / "answers.tsv")
+    assert "calibrated on" not in caplog.text and len(promise.inputs) == 3
     rows = [
         *csv.DictReader(
             (tmp_path / "answers.tsv").read_text().splitlines(), delimiter="\t"

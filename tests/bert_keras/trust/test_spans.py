@@ -81,7 +81,7 @@ def made(request, tmp_path_factory, randomize):
     return run, data, labelled[700:], version
 
 
-def test_every_place_gives_the_same_answers(made, tmp_path):
+def test_every_place_gives_the_same_answers(made, tmp_path, caplog):
     run, data, rows, version = made
     before = bert_keras.load(run).predict([row[:2] for row in rows])
     promise = calibrating.calibrate(run, data, precision=0.8, confidence=0.95)
@@ -111,6 +111,7 @@ def test_every_place_gives_the_same_answers(made, tmp_path):
     # 3. Files and scores.
     new = write_questions(tmp_path / "new.json", rows, version=version)
     finetuned.predict(run, new, tmp_path / "answers")
+    assert "calibrated on" not in caplog.text and len(promise.inputs) == 3
     predictions = json.loads((tmp_path / "answers/predictions.json").read_text())
     assert [*predictions.values()] == texts
     scores = finetuned.evaluate(run, new)
