@@ -251,7 +251,6 @@ class SeveralParts(DirectAnswers):
 
     def encode(self, text: tf.Tensor, parts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Packs `(batch_size,)` texts with each of `(batch_size, num_parts)` parts."""
-        parts = input_checks.parts(str(self.string_specs[-1].name), parts)
         shape = tf.shape(parts)
         repeated = tf.gather(
             self._tokenizer(text), tf.repeat(tf.range(shape[0]), shape[1])

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from bert_keras.graphs import input_checks
 from bert_keras.kinds import served
 
 
@@ -23,6 +24,8 @@ class Choices(served.SeveralParts):
     )
 
     def encode(self, sentence, beginning, endings):
+        # A ranking of no passages has no scores, but no ending is the best of none.
+        endings = input_checks.parts("endings", endings)
         beginnings = tf.repeat(beginning[:, tf.newaxis], tf.shape(endings)[1], axis=1)
         continuations = tf.strings.join([beginnings, endings], separator=" ")
         return super().encode(sentence, continuations)
