@@ -220,7 +220,7 @@ LINES = {
     "scoring": 655,
     "inference": 1095,
     "checkpoints": 4425,
-    "kinds": 7975,
+    "kinds": 7980,
     "graphs": 615,
     "labelled": 1845,
     "model": 2575,
