@@ -31,7 +31,7 @@ FLOORS = {
     "scoring",
     "export": "core data model labelled kinds checkpoints inference report",
     "serve": "core kinds search export",
-    "trust": "core pages labelled kinds checkpoints inference",
+    "trust": "core pages labelled kinds checkpoints inference training",
     "lab": "core pages data model labelled kinds checkpoints inference training",
     "tpu": "core data model kinds report training",
     "pipelines": "core data",
@@ -209,9 +209,9 @@ def test_branches_on_the_kind_are_few():
 
 
 LINES = {
-    "commands": 1800,
+    "commands": 1830,
     "serve": 410,
-    "trust": 340,
+    "trust": 620,
     "lab": 3000,
     "export": 1370,
     "training": 5565,
@@ -220,9 +220,9 @@ LINES = {
     "scoring": 655,
     "inference": 1095,
     "checkpoints": 4425,
-    "kinds": 7980,
+    "kinds": 8120,
     "graphs": 615,
-    "labelled": 1845,
+    "labelled": 1880,
     "model": 2575,
     "data": 1815,
     "pages": 790,

@@ -27,6 +27,7 @@ COMMANDS = (
     "compare --models x --train x --dev x --output_dir y",
     "evaluate --model x --input x",
     "calibrate --model x --data y",
+    "check-labels --task text --train x --init x --output_dir y",
     "predict --model x --input x --output y",
     "serve --model x",
     "negatives --model x --input x --passages x --output y.tsv",

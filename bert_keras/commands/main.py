@@ -69,6 +69,7 @@ VERBS: Mapping[str, tuple[parser.Verb, ...]] = {
     "Pre-training": (training.pretrain, models.fill_mask, models.score),
     "Your own labels": (
         *(training.finetune, models.evaluate, models.calibrate, models.negatives),
+        training.check_labels,
     ),
     "Answers and serving": (
         *(models.predict, models.serve, models.index, models.search),

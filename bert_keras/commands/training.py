@@ -92,6 +92,35 @@ def finetune(args: argparse.Namespace) -> None:
 
 
 @options.Verb(
+    "labels of a training file that are probably wrong",
+    {
+        "--task": options.LABELLED_FILES["--task"],
+        "--train": required("labelled file to check"),
+        "--init": options.ENCODER["--init"],
+        "--folds": value("parts, each judged by a model of the others", default=5),
+        **options.RUN,
+        "--output_dir": required("directory to create"),
+    },
+    needs=options.TENSORFLOW,
+    settings_of="finetune",
+)
+def check_labels(args: argparse.Namespace) -> None:
+    settings = options.finetuning_settings(args)
+    options.check_paths(args.output_dir, models=[args.init], train=args.train)
+    from bert_keras.checkpoints import conversion
+    from bert_keras.tpu import strategy
+    from bert_keras.trust import labels
+
+    lines = labels.check_labels(
+        settings,
+        **options.named(args, "train", "folds", "output_dir"),
+        init=conversion.init(args.init),
+        strategy=strategy.get_strategy(args.strategy),
+    )
+    options.print_lines(lines)
+
+
+@options.Verb(
     "a smaller model that is like a trained one",
     {
         "--teacher": required(

@@ -207,6 +207,8 @@ class Labelled(Kind):
     suffixes: ClassVar[tuple[str, ...]] = (".tsv", ".csv", ".jsonl")
     """Endings of the names of its files; input without a name has the first one, or is
     JSON lines if it begins like these."""
+    judges_labels: ClassVar[bool] = False
+    """Whether its answers have `judged_labels`."""
     always_windows: ClassVar[bool] = False
     """Whether longer inputs are read in overlapping windows, whatever the settings."""
     usual: ClassVar[Mapping[str, Any]] = {"max_seq_length": 512}

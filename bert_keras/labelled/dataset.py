@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -106,6 +106,10 @@ class Dataset(abc.ABC):
     def contents(self) -> Contents:
         """Returns each example's model input and right answer."""
 
+    def places(self) -> list[str]:
+        """Returns where each example is in its file: the first line, or an id."""
+        return [str(row.line) for row in self.rows]
+
     def subset(self, rows: Sequence[int]) -> Self:
         """Returns the examples `rows`, numbered from 0, in this order."""
         return dataclasses.replace(self, rows=[self.rows[row] for row in rows])
@@ -120,6 +124,14 @@ class Dataset(abc.ABC):
     ) -> dict[str, str]:
         """Returns the contents of the files of answers to this file, by name; a single
         one has the columns of this file, in the form of `suffix`."""
+
+    def relabelled(
+        self, changes: Mapping[int, Sequence[str] | None]
+    ) -> tuple[str, str]:
+        """Returns the suffix and the content of a file to train on: this one, with
+        other labels by row; `None`: the row is left out. For kinds that judge labels;
+        a row has the names of its `JudgedLabels` that are not empty."""
+        raise NotImplementedError
 
     @abc.abstractmethod
     def describe(self) -> tasks.Task:
@@ -185,6 +197,28 @@ class Answered(NamedTuple):
     """`(num_answers,)` bool."""
 
 
+class JudgedLabels(NamedTuple):
+    """The labels of a file, each beside what a model thinks of it. A row has one label
+    or more: of its text, of each word, or whether each of several labels holds."""
+
+    rows: np.ndarray
+    """`(num_labels,)` numbers of rows in the file, ascending."""
+    labels: np.ndarray
+    """`(num_labels,)` places among the classes."""
+    probabilities: np.ndarray
+    """`(num_labels, num_classes)` float."""
+    names: np.ndarray
+    """The same shape, of strings: names of the classes; an empty one means no label."""
+    parts: np.ndarray
+    """`(num_labels,)` beginnings of names: the part of a row that a label is about."""
+    groups: np.ndarray
+    """`(num_labels,)` int: classes of labels in different groups differ."""
+    have_classes: bool = True
+    """Whether a place among the classes means the same for all labels of a group."""
+    are_joined: bool = False
+    """Whether labels next to each other in a row may be one answer."""
+
+
 class Answers(abc.ABC):
     """A model's answers to a file."""
 
@@ -196,6 +230,10 @@ class Answers(abc.ABC):
         """Returns what the answers were chosen from, none of it right if the file has
         no labels; `None`: they have no probabilities to compare a threshold with."""
         return None
+
+    def judged_labels(self) -> JudgedLabels:
+        """Returns all labels of a file with labels, for kinds that judge labels."""
+        raise NotImplementedError
 
     def distances(self) -> np.ndarray | None:
         """Returns how far the answers to a file with labels are from the right numbers,

@@ -46,7 +46,7 @@ class Span(Labelled):
     )
     own_settings = ("span",)
     has_text_pair = True
-    transfers_head = True
+    transfers_head = judges_labels = True
     always_windows = True
     examples = "questions"
     metrics = (

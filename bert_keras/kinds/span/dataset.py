@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.special
 
+from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import token_offsets
@@ -41,6 +42,9 @@ class SpanDataset(dataset.Dataset):
     def keys(self) -> list[str]:
         return [question.context for question in self.rows]
 
+    def places(self) -> list[str]:
+        return [question.id for question in self.rows]
+
     def contents(self) -> dataset.Contents:
         return dataset.Contents(
             [(question.question, question.context) for question in self.rows],
@@ -59,6 +63,24 @@ class SpanDataset(dataset.Dataset):
             contents["null_odds.json"] = answers.null_odds
         # In ASCII, as the original's: half of a surrogate pair can be written too.
         return {n: json.dumps(c, indent=4) + "\n" for n, c in contents.items()}
+
+    def relabelled(self, changes) -> tuple[str, str]:
+        """Returns a flat list. A new answer has no place: it is learnt if its text is
+        in the context once."""
+        content = ""
+        for row, question in enumerate(self.rows):
+            pairs = [(text, -1) for text in changes.get(row) or ()]
+            if row not in changes:
+                pairs = [
+                    (a.text, -1 if a.start is None else a.start)
+                    for a in question.answers
+                ]
+            texts, starts = zip(*pairs, strict=True) if pairs else ((), ())
+            answers = {"text": texts, "answer_start": starts}
+            if changes.get(row, ()) is not None:
+                cells = question._asdict() | {"answers": answers}
+                content += files.to_json(cells, ensure_ascii=False) + "\n"
+        return ".jsonl", content
 
     def for_training(self) -> "SpanDataset":
         rows = [question for question in self.rows if question.can_be_learnt]
@@ -270,6 +292,28 @@ class SpanAnswers(dataset.Answers):
                 if candidate.text and places[row] < 0:
                     places[row] = place
         return dataset.Candidates(logits, is_right, places)
+
+    def judged_labels(self) -> dataset.JudgedLabels:
+        """Returns two classes for each question: its right answers together, and the
+        best of the wrong ones."""
+        logits, is_right, _ = self.candidates()
+        shares, rows = scipy.special.softmax(logits, axis=-1), np.arange(len(logits))
+        wrong = np.where(is_right, 0, shares)
+        names = []
+        for question, best in zip(self.questions, wrong.argmax(axis=-1), strict=True):
+            right, others = next(iter(question.answers), None), self.n_best[question.id]
+            other = others[best].text if best < len(others) else ""
+            names.append((right.text if right else "", other))
+        right = np.where(is_right, shares, 0).sum(axis=-1)
+        return dataset.JudgedLabels(
+            rows=rows,
+            labels=0 * rows,
+            probabilities=np.stack([right, wrong.max(axis=-1)], axis=-1),
+            names=np.array(names, object),
+            parts=np.full(len(rows), ""),
+            groups=0 * rows,
+            have_classes=False,
+        )
 
     def calibrated(self, decision: tasks.Decision) -> Mapping[str, list[Candidate]]:
         """Returns `n_best` with the probabilities at the decision's temperature."""

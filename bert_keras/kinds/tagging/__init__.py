@@ -71,7 +71,7 @@ class Tagging(Labelled):
             hugging_face="classifier", google="output", model_garden="classifier"
         ),
     )
-    has_labels = True
+    has_labels = judges_labels = True
     always_windows = True
     examples = "sentences"
     metrics = (LOSS, *map(Metric, ("accuracy", "precision", "recall", "f1")))

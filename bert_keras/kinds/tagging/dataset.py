@@ -72,6 +72,10 @@ class TaggingDataset(dataset.Dataset):
         lines = (files.to_json(row, ensure_ascii=False) + "\n" for row in rows)
         return {"predictions": "".join(lines)}
 
+    def relabelled(self, changes) -> tuple[str, str]:
+        changes = {r: t and tag_schemes.to_iob2(t) for r, t in changes.items()}
+        return ner.relabelled(self.path, self.rows, changes)
+
     def describe(self) -> tasks.Task:
         tags = itertools.chain(*(sentence.tags for sentence in self.rows))
         labels = tag_schemes.labels_of(tags, path=self.path)
@@ -118,6 +122,21 @@ class TaggingAnswers(dataset.Answers):
         tags = iter([self.labels[place] for place in self.word_logits.argmax(axis=-1)])
         rows = (list(itertools.islice(tags, len(s.words))) for s in self.sentences)
         return [tag_schemes.to_iob2(row) for row in rows]
+
+    def judged_labels(self) -> dataset.JudgedLabels:
+        ids = label_ids(self.sentences, self.labels, path="the data")
+        names, logits = np.array(self.labels, object), self.word_logits.astype(float)
+        words = [f"{word}: " for s in self.sentences for word in s.words]
+        lengths = [len(sentence.words) for sentence in self.sentences]
+        return dataset.JudgedLabels(
+            rows=np.repeat(np.arange(len(lengths)), lengths),
+            labels=ids,
+            probabilities=scipy.special.softmax(logits, axis=-1),
+            names=np.broadcast_to(names, logits.shape),
+            parts=np.array(words, object),
+            groups=0 * ids,
+            are_joined=True,
+        )
 
     def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         """Returns `loss` (mean cross entropy of the words, nats), `accuracy` of the

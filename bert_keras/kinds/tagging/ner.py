@@ -17,7 +17,7 @@ import itertools
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -359,3 +359,34 @@ def with_columns(
     for tags in predicted_tags:
         lines += [" ".join([*next(words), tag]) + "\n" for tag in tags] + ["\n"]
     return "".join(lines)
+
+
+def relabelled(
+    path: Path,
+    sentences: Sequence[Sentence],
+    changes: Mapping[int, Sequence[str] | None],
+) -> tuple[str, str]:
+    """Returns the suffix and the content of a file with other tags, by sentence;
+    sentences with `None` are left out. All else stays."""
+    lines: list[Any] = reading.read_lines(path)
+    if is_json(path):
+        lines = [row.cells for row in read_records(path, has_tags=True)]
+    for row, tags in changes.items():
+        words, _, _, line, text, places = sentences[row]
+        if not is_json(path):
+            for number in range(len(words)):
+                row_of_word = line - 1 + number
+                others = re.split(r"[^ \t]+[ \t]*$", lines[row_of_word])[0]
+                lines[row_of_word] = tags and f"{others}{tags[number]}"
+        elif tags is None or text is None:
+            lines[row] = tags and lines[row] | {"tags": tags}
+        else:
+            entities = [
+                {"start": places[first][0], "end": places[stop - 1][1], "label": label}
+                for label, first, stop in tag_schemes.entities(tags)
+            ]
+            lines[row] |= {"entities": entities}
+    lines = [line for line in lines if line is not None]
+    if is_json(path):
+        lines = [json.dumps(line, ensure_ascii=False) for line in lines]
+    return ".jsonl" if is_json(path) else ".txt", "".join(f"{x}\n" for x in lines)

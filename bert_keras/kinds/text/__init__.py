@@ -183,7 +183,7 @@ class Classification(_Text):
     other_names = ("classification", "sentiment", "text-classification")
     record = ClassifiedText
     names = _names(problem_type="single_label_classification", activation="linear")
-    has_labels = True
+    has_labels = judges_labels = True
     metrics = (
         *(LOSS, Metric("accuracy"), Metric("f1", is_of_label=True)),
         *(Metric("macro_f1"), Metric("matthews")),
@@ -209,7 +209,7 @@ class MultiLabel(_Text):
     name = "multi_label"
     record = MultiLabelText
     names = _names(problem_type="multi_label_classification", activation="sigmoid")
-    has_labels = has_several = True
+    has_labels = has_several = judges_labels = True
     metrics = (LOSS, *map(Metric, ("accuracy", "micro_f1", "macro_f1")))
     metrics += (Metric("best_micro_f1"), Metric("best_macro_f1"))
     accepts = Classification.accepts

@@ -9,6 +9,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -70,17 +71,37 @@ class TextDataset(dataset.Dataset):
         each = [label for several in labels for label in several or (dataset.NO_LABEL,)]
         return dataset.Contents(texts, [*map(frozenset, labels)], labels=each)
 
-    def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
-        rows = reading.read_rows(self.path)
+    def _source(self) -> Iterator[reading.Row]:
+        """Returns the rows of the file with all columns."""
         if self.name is not None:
-            rows = glue.read_rows(self.path, self.name)
+            return glue.read_rows(self.path, self.name)
+        return reading.read_rows(self.path)
+
+    def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
         content = tables.joined(
-            (row.cells for row in rows),
+            (row.cells for row in self._source()),
             answers.columns(decision=decision),
             suffix=suffix,
             separator=self.columns.label_separator,
         )
         return {"predictions": content}
+
+    def relabelled(self, changes) -> tuple[str, str]:
+        columns, suffix = self.columns, self.path.suffix.lower()
+        if self.name is not None:
+            columns = glue.TASKS[self.name].columns
+        rows: list[Any] = [row.cells for row in self._source()]
+        for place, labels in changes.items():
+            if labels is None:
+                rows[place] = None
+            elif not isinstance(columns.label, str):
+                rows[place] |= {name: int(name in labels) for name in columns.label}
+            else:
+                is_one = self.kind == "classification"
+                rows[place] |= {columns.label: labels[0] if is_one else labels}
+        suffix = suffix if suffix in (".tsv", ".csv") else ".jsonl"
+        options = {"suffix": suffix, "separator": columns.label_separator}
+        return suffix, tables.joined(filter(None, rows), {}, **options)
 
     def describe(self) -> tasks.Task:
         labels = positive_label = None
@@ -204,6 +225,17 @@ class TextAnswers(dataset.Answers):
             return None
         return dataset.Candidates.of_classes(self.logits, self.targets)
 
+    def judged_labels(self) -> dataset.JudgedLabels:
+        names, rows = np.array(self.task.labels, object), np.arange(len(self.rows))
+        return dataset.JudgedLabels(
+            rows=rows,
+            labels=self.targets,
+            probabilities=scipy.special.softmax(self.logits.astype(float), axis=-1),
+            names=np.broadcast_to(names, self.logits.shape),
+            parts=np.full(len(rows), ""),
+            groups=0 * rows,
+        )
+
     def distances(self) -> np.ndarray | None:
         if self.task.labels is not None:
             return None
@@ -271,6 +303,19 @@ class MultiLabelAnswers(TextAnswers):
 
     def candidates(self) -> None:
         """Labels of one text are not independent of one another."""
+
+    def judged_labels(self) -> dataset.JudgedLabels:
+        rows, groups = (axis.ravel() for axis in np.indices(self.targets.shape))
+        holds = self.probabilities.astype(float).ravel()
+        names = np.array(self.task.labels, object)[groups]
+        return dataset.JudgedLabels(
+            rows=rows,
+            labels=self.targets.astype(int).ravel(),
+            probabilities=np.stack([1 - holds, holds], axis=-1),
+            names=np.stack([np.full(len(names), ""), names], axis=-1),
+            parts=np.full(len(rows), ""),
+            groups=groups,
+        )
 
     def best_decision(self) -> tasks.Decision:
         labels = np.array(self.task.labels)

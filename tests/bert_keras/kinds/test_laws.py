@@ -203,6 +203,39 @@ def test_the_report_on_the_data_counts_what_there_is(files):
     assert last.startswith(f"dev: {dev.num_examples} {files.kind.examples}; ")
 
 
+def test_a_file_with_other_labels_is_read_as_such(files):
+    """`check-labels` writes it. Labels have the names that the answers give them."""
+    data, (texts, answers, *_) = files.train, files.train.contents()
+    inputs = files.encode(data)
+    shape = inputs.num_answers, files.task.num_labels if files.task.labels else 2
+    outputs = np.random.default_rng(3).standard_normal(shape, dtype=np.float32)
+    if not files.kind.judges_labels:
+        return
+    judged = data.answer(outputs, inputs, files.task, SETTINGS).judged_labels()
+    names = judged.names[np.arange(len(judged.labels)), judged.labels]
+    same = {
+        row: tuple(filter(None, names[judged.rows == row])) for row in range(NUM_TRAIN)
+    }
+    assert np.diff(judged.rows).min() >= 0 and len({*same.values()}) > 1
+    # A changed row has the labels of another one.
+    other = next(row for row in same if same[row] != same[0])
+    changed = [answers[other], *answers[1:]]
+    cases = [
+        ({}, texts, answers),
+        (same, texts, answers),
+        ({0: None}, texts[1:], answers[1:]),
+    ]
+    if files.name in ("classification", "multi_label"):
+        cases.append(({0: same[other]}, texts, changed))
+    for changes, expected_texts, expected in cases:
+        suffix, content = data.relabelled(changes)
+        again = files.folder / f"again{suffix}"
+        again.write_text(content)
+        found = files.read(again).contents()
+        assert [*found.texts] == [*expected_texts]
+        assert [*found.answers] == [*expected]
+
+
 OWN_SETTINGS = {
     "embedding": finetuning.EmbeddingConfig(scale=3.0),
     "ranking": finetuning.RankingConfig(num_candidates=5),
