@@ -29,6 +29,7 @@ COMMANDS = (
     "calibrate --model x --data y",
     "check-labels --task text --train x --init x --output_dir y",
     "predict --model x --input x --output y",
+    "explain --model x --input x --output y.jsonl",
     "serve --model x",
     "negatives --model x --input x --passages x --output y.tsv",
     "index --model x --input x --output y",

@@ -72,7 +72,7 @@ VERBS: Mapping[str, tuple[parser.Verb, ...]] = {
         training.check_labels,
     ),
     "Answers and serving": (
-        *(models.predict, models.serve, models.index, models.search),
+        *(models.predict, models.explain, models.serve, models.index, models.search),
         *(training.features, models.export, models.convert),
     ),
     "Comparing": (training.report, training.sweep, training.compare, training.distill),

@@ -152,6 +152,26 @@ def predict(args: argparse.Namespace) -> None:
 
 
 @options.Verb(
+    "the words for and against each answer of a tuned model",
+    {
+        "--model": required("run directory of `finetune`, or a tuned model"),
+        "--input": required("file as `predict` takes it"),
+        "--output": required(
+            "file to make, .jsonl: a line for each answer; a page goes beside it"
+        ),
+        "--label": "explain the score of this label (default: the answer's)",
+    },
+    needs=options.TENSORFLOW,
+)
+def explain(args: argparse.Namespace) -> None:
+    options.check_paths(models=[args.model], input=args.input)
+    from bert_keras.trust import explaining
+
+    lines = explaining.explain(args.model, args.input, args.output, label=args.label)
+    options.print_lines(lines)
+
+
+@options.Verb(
     "a page to try a model or to search an index, and JSON beside it",
     {
         "--model": f"{options.ANY_CHECKPOINT}; with --index: place of the index's "

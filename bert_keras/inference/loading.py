@@ -14,7 +14,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import architecture, tasks
 from bert_keras.data import tokenization
-from bert_keras.inference import finetuned
+from bert_keras.inference import attribution, finetuned
 from bert_keras.kinds import registry
 from bert_keras.labelled import answers, tokenized
 from bert_keras.model import encoder
@@ -110,18 +110,36 @@ class LoadedModel:
             A record for each text: the text, its `prediction` (label, number, tags,
             answer, number of the ending) and, where the task has them, `probabilities`.
         """
+        texts = _listed(texts)
+        model = self._answering(texts, "predict")
+        return model.predict(texts) if texts else []
+
+    def explain(
+        self, texts: Iterable[Any], *, label: str | None = None
+    ) -> list[attribution.Explanation]:
+        """Explains the answers to texts, given as `predict` takes them, or the score of
+        a `label`: one explanation for each, for `ranking` one for each passage. The
+        network computes in float32, see `load`."""
+        texts = _listed(texts)
+        model = self._answering(texts, "explain")
+        if not texts:
+            return []
+        data = registry.labelled(model.task.kind).from_python(texts, model.task)
+        explainer = attribution.Explainer(model, data, label=label)
+        return [explainer.explain(example) for example in range(len(explainer))]
+
+    def _answering(self, texts: list[Any], method: str) -> finetuned.FinetunedModel:
+        """Returns the model that answers `texts`."""
         if self.tuned is None:
             raise InputError(
-                "`predict` needs a model that was tuned on a task, but this one is for "
-                f"{self.task.kind}: call `encoder(encode(texts))` for its vectors"
+                f"`{method}` needs a model that was tuned on a task, but this one is "
+                f"for {self.task.kind}: call `encoder(encode(texts))` for its vectors"
             )
         if keras.backend.backend() != "tensorflow":
             raise InputError(
-                f"`predict` needs TensorFlow, but Keras runs on "
+                f"`{method}` needs TensorFlow, but Keras runs on "
                 f"{keras.backend.backend()}: call `network(encode(texts))` instead"
             )
-        if not (texts := _listed(texts)):
-            return []
         model = self.tuned
         # Only `compile` gives a network an optimizer, which counts its steps.
         optimizer = getattr(self.network, "optimizer", None)
@@ -130,7 +148,7 @@ class LoadedModel:
         if model.takes_pairs is None:
             task = self.task.model_copy(update={"has_text_pair": _are_pairs(texts)})
             model = dataclasses.replace(model, task=task)
-        return model.predict(texts)
+        return model
 
     def save(self, directory: str | Path) -> None:
         """Writes a model for a task as a finished run, which `load` and the commands

@@ -83,6 +83,21 @@ class EncodedInputs(Inputs, Protocol):
         ...
 
 
+class Explained(NamedTuple):
+    """The score behind an answer: the sum of `weights * outputs` of an input."""
+
+    answer: str
+    texts: tuple[str, ...]
+    """The whole texts, by their segments in the input."""
+    row: int
+    """The input."""
+    weights: np.ndarray
+    """In the shape of the outputs of the input."""
+    pieces: np.ndarray | None = None
+    """Number of each token's piece in its text, below 0 for special tokens; `None`: as
+    `encode` packs the pieces of texts."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dataset(abc.ABC):
     """The examples of one file of a task."""
@@ -158,6 +173,19 @@ class Dataset(abc.ABC):
     ) -> "Answers":
         """Makes answers from a model's outputs, `(inputs.num_answers, width)` float32.
         The task and the settings are those of `encode`."""
+
+    def explained(
+        self,
+        outputs: np.ndarray,
+        inputs: Any,
+        task: tasks.Task,
+        settings: finetuning.FinetuningConfig,
+        *,
+        label: str | None = None,
+    ) -> list[Explained] | None:
+        """Returns the score behind each answer, or behind a `label` of the task; other
+        arguments are those of `answer`. `None`: answers of this kind have no score."""
+        return None
 
 
 class Candidates(NamedTuple):

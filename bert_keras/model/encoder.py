@@ -86,6 +86,8 @@ class BertEncoder(BertNetwork):
                 instance is computed as in a row of its own, with its own
                 `dropout_seeds`, `(batch_size, slots)`: see
                 `bert_keras.model.packed_rows`.
+            `embedding_output`: `(batch_size, sequence_length, hidden_size)` floats, in
+            place of what the embeddings compute from the ids.
         return_all_layers: add `encoder_outputs`.
         return_attention: add `attention_probs`.
         output_positions: `(batch_size, num_positions)`: return the vectors of these
@@ -182,6 +184,7 @@ class BertEncoder(BertNetwork):
             features["segment_ids"],
             dropout_seeds,
             positions=positions,
+            replaced_by=features.get("embedding_output"),
             training=training,
         )
         encoder_outputs, attention_probs = [hidden_states], []

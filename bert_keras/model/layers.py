@@ -156,6 +156,7 @@ class Embeddings(Part):
         dropout_seeds: int32, required in training: see `bert_keras.model.dropout`.
         positions: the same shape as `input_ids`, each token's place in its instance;
             `None`: its place in the row.
+        replaced_by: the outputs, computed elsewhere; `None`: they are computed here.
 
     Returns:
         `(batch_size, sequence_length, hidden_size)`.
@@ -192,8 +193,16 @@ class Embeddings(Part):
         super().build()
 
     def call(
-        self, input_ids, segment_ids, dropout_seeds=None, positions=None, training=None
+        self,
+        input_ids,
+        segment_ids,
+        dropout_seeds=None,
+        positions=None,
+        replaced_by=None,
+        training=None,
     ):
+        if replaced_by is not None:
+            return replaced_by
         length = ops.shape(input_ids)[1]
         if isinstance(length, int) and length > self.max_position_embeddings:
             raise ValueError(

@@ -69,20 +69,22 @@ def from_markdown(text: str, directory: Path) -> bytes:
         tokens[place].attrSet("id", f"part-{number}")
         if (tag := tokens[place].tag) in ("h2", "h3"):
             links.append(f'<a class="{tag}" href="#part-{number}">{titles[-1]}</a>')
+    body = parser.renderer.render(tokens, parser.options, {})
+    return fill(template, title=titles[:2][-1], links="\n".join(links), body=body)
 
-    # 3. The whole page, whose style and script are the only ones that browsers accept.
-    style, script = (
-        base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
-        for tag in ("style", "script")
-        for part in re.findall(f"<{tag}>(.*?)</{tag}>", template, re.DOTALL)
+
+def fill(template: str, **parts: str) -> bytes:
+    """Returns a page in UTF-8, from a template and parts in HTML. Its policy makes
+    browsers accept pictures within the page, and no style or script but the
+    template's own."""
+    sources = {"style": "'none'", "script": "'none'"}
+    for tag in sources:
+        for part in re.findall(f"<{tag}>(.*?)</{tag}>", template, re.DOTALL):
+            digest = base64.b64encode(hashlib.sha256(part.encode()).digest()).decode()
+            sources[tag] = f"'sha256-{digest}'"
+    policy = (
+        f"default-src 'none'; img-src data:; style-src {sources['style']}; "
+        f"script-src {sources['script']}; base-uri 'none'; form-action 'none'"
     )
-    page = string.Template(template).substitute(
-        policy=(
-            f"default-src 'none'; img-src data:; style-src 'sha256-{style}'; "
-            f"script-src 'sha256-{script}'; base-uri 'none'; form-action 'none'"
-        ),
-        title=titles[:2][-1],
-        links="\n".join(links),
-        body=parser.renderer.render(tokens, parser.options, {}),
-    )
+    page = string.Template(template).substitute(parts, policy=policy)
     return page.encode()

@@ -331,6 +331,11 @@ class RankingDataset(dataset.Dataset):
             has_labels=self.has_labels,
         )
 
+    def explained(self, outputs, inputs, task, settings, *, label=None):
+        """Returns the score of every passage."""
+        texts = self.contents().texts
+        return tokenized.explained(texts, outputs, inputs, labels=None)
+
 
 class Sure(NamedTuple):
     """The verdict of a calibrated run on the first passage of a question."""

@@ -9,12 +9,13 @@ written, by the places of their characters.
 
 import dataclasses
 import functools
+import itertools
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.special
@@ -209,6 +210,30 @@ class SpanDataset(dataset.Dataset):
             n_best=n_best,
             null_odds=null_odds if task.has_impossible else None,
         )
+
+    def explained(self, outputs, inputs, task, settings, *, label=None):
+        """The score is the logit of the answer's first token and that of its last. The
+        answer is the best text, also where "no answer" is more probable."""
+        answers, found = self.answer(outputs, inputs, task, settings), []
+        for number, question in enumerate(self.rows):
+            candidates = answers.n_best[question.id]
+            best = next((c for c in candidates if c.text), candidates[0])
+            rows = np.flatnonzero(inputs.questions == number)
+            row, first, last = _place_of(best, question.context, inputs, rows, outputs)
+            length = inputs.lengths[row]
+            weights, pieces = np.zeros((length, 2)), np.full(length, -1)
+            weights[first, 0] = weights[last, 1] = 1
+            # The pieces of the question, and of one of the windows over the context.
+            [segments] = inputs.texts.batch(np.array([row]))["segment_ids"]
+            num_asked = np.count_nonzero(segments == 0) - 2
+            pieces[1 : 1 + num_asked] = np.arange(num_asked)
+            step = settings.max_seq_length - num_asked - 3
+            step = min(step, settings.span.doc_stride)
+            window = np.arange(length - num_asked - 3) + step * (row - rows[0])
+            pieces[num_asked + 2 : -1] = window
+            texts = (question.question, question.context)
+            found.append(dataset.Explained(best.text, texts, row, weights, pieces))
+        return found
 
 
 def read(path: Path, name: str | None, *, has_answers: bool) -> SpanDataset:
@@ -477,6 +502,22 @@ def _best_spans(
         start_logit, end_logit = float(both[0, row, begin]), float(both[1, row, end])
         best.setdefault(text, Candidate(text, 0.0, start_logit, end_logit))
     return list(best.values())
+
+
+def _place_of(
+    best: Candidate, context: str, windows: Windows, rows: np.ndarray, outputs: Any
+) -> tuple[int, int, int]:
+    """Returns the window of a candidate and its first and last token in that window,
+    which equal logits tell; `[CLS]` of the first window without any text."""
+    for row in rows.tolist():
+        tokens = windows.texts.starts[row] + np.arange(windows.lengths[row])
+        is_alike = outputs[tokens] == [best.start_logit, best.end_logit]
+        for first, last in itertools.product(*map(np.flatnonzero, is_alike.T)):
+            begin = windows.char_starts[tokens[first]]
+            end = windows.char_ends[tokens[last]]
+            if first <= last and context[begin:end] == best.text:
+                return row, first, last
+    return int(rows[0]), 0, 0
 
 
 def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:

@@ -167,6 +167,15 @@ class TextDataset(dataset.Dataset):
             outputs = inputs.pool(outputs, settings.long_texts)
         return self.answers_of(outputs, task)
 
+    def explained(self, outputs, inputs, task, settings, *, label=None):
+        return tokenized.explained(
+            *(self.contents().texts, outputs, inputs),
+            labels=task.labels,
+            label=label,
+            is_one_of_them=task.kind == "classification",
+            long_texts=settings.long_texts,
+        )
+
     def answers_of(self, logits: np.ndarray, task: tasks.Task) -> dataset.Answers:
         """Makes answers of logits `(num_rows, num_labels)`."""
         form = MultiLabelAnswers if task.kind == "multi_label" else TextAnswers

@@ -1,0 +1,204 @@
+"""Why a tuned run answers as it does: `bert-keras explain`.
+
+The explanations are checked on the texts that they explain: where the words with the
+highest attributions become [MASK], the score must fall by more than where as many words
+at random do (Samek et al., 2017). The page begins with the result.
+"""
+
+import html
+import math
+import re
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bert_keras.core import files, progress
+from bert_keras.core.errors import InputError
+from bert_keras.inference import attribution, finetuned
+from bert_keras.kinds import splits
+from bert_keras.pages import html as pages
+
+SHARES = (0.1, 0.2, 0.3, 0.5)
+"""Shares of the words that are masked."""
+
+NUM_RANDOM_ORDERS = 4
+
+FEWEST_TEXTS = 10
+"""Fewer texts say nothing about their explanations."""
+
+MOST_SHOWN = 500
+"""Answers on a page."""
+
+_INVISIBLE = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def explain(
+    model_dir: str | Path,
+    input_path: str | Path,
+    output_path: str | Path,
+    *,
+    label: str | None = None,
+) -> list[str]:
+    """Explains a run's answers to a file as `predict` takes it, or the score of a
+    `label`: in JSON lines, a new file named `.jsonl`, and in a page beside it, named
+    `.html`. Returns lines to print."""
+    lines_path = files.new_file(output_path)
+    if lines_path.suffix != ".jsonl":
+        raise InputError(f"--output {output_path}: expected a name that ends in .jsonl")
+    page_path = files.new_file(lines_path.with_suffix(".html"))
+    model = finetuned.FinetunedModel.load(model_dir, precision="float32")
+    data = model.read(input_path, has_labels=False)
+    try:
+        explainer = attribution.Explainer(model, data, label=label)
+    except InputError as error:
+        raise InputError(f"{model_dir}: {error}") from None
+    explanations, losses = [], []
+    with progress.Progress(
+        "explaining",
+        total=len(explainer),
+        unit="answers",
+        read=lambda: len(explanations),
+        only_if_long=True,
+    ):
+        for number in range(len(explainer)):
+            explanation = explainer.explain(number)
+            losses += deletion_losses(explainer, number, explanation)
+            explanations.append(explanation)
+    found = verdict(np.array(losses).reshape(-1, 2, len(SHARES)))
+    page = draw_page(explanations, found, title=Path(input_path).name)
+    lines = map(record, range(1, len(explanations) + 1), explanations)
+    content = "".join(f"{files.to_json(line)}\n" for line in lines)
+    # The page is whole where the lines are there.
+    files.write_atomically(page_path, page)
+    files.write_atomically(lines_path, content.encode())
+    steps = [explanation.steps for explanation in explanations]
+    error = 100 * max(one.completeness_error for one in explanations)
+    return [
+        f"{len(steps):,} explanations in {lines_path} and {page_path}",
+        f"completeness error up to {error:.2f} %, {min(steps)} to {max(steps)} steps",
+        found.sentence,
+    ]
+
+
+def deletion_losses(
+    explainer: attribution.Explainer, number: int, explanation: attribution.Explanation
+) -> list[np.ndarray]:
+    """Returns by how much the score of an answer falls without each of `SHARES` of its
+    words, the highest attributions first and at random, `(2, len(SHARES))`; [] for
+    fewer than two words."""
+    values = np.array([word.attribution for word in explanation.words], float)
+    [words] = np.nonzero(~np.isnan(values))
+    if len(words) < 2:
+        return []
+    rng = np.random.default_rng(splits.number_of("\0".join(explanation.texts)))
+    orders = [words[np.argsort(-values[words], kind="stable")]]
+    orders += [rng.permutation(words) for _ in range(NUM_RANDOM_ORDERS)]
+    counts = [max(1, round(share * len(words))) for share in SHARES]
+    is_masked = np.zeros((len(orders), len(counts), len(values)), bool)
+    for rows, order in zip(is_masked, orders, strict=True):
+        for row, count in zip(rows, counts, strict=True):
+            row[order[:count]] = True
+    scores = explainer.scores_without(number, is_masked.reshape(-1, len(values)))
+    lost = explanation.score - scores.reshape(len(orders), -1)
+    return [np.stack([lost[0], lost[1:].mean(axis=0)])]
+
+
+class Verdict(NamedTuple):
+    is_better: bool
+    """Whether the explanations beat random order."""
+    sentence: str
+
+
+def verdict(losses: np.ndarray) -> Verdict:
+    """Judges `deletion_losses` of all answers, `(num_answers, 2, len(SHARES))`: better
+    means that the mean gain is 1.645 standard errors above 0, one-sided 95 %."""
+    count = len(losses)
+    if count < FEWEST_TEXTS:
+        sentence = (
+            "These explanations were not compared with random ones, for which "
+            f"{FEWEST_TEXTS} answers to texts of two words are needed, got {count}."
+        )
+        return Verdict(False, sentence)
+    gains = (losses[:, 0] - losses[:, 1]).mean(axis=1)
+    is_better = gains.mean() > 1.645 * gains.std(ddof=1) / math.sqrt(count)
+    claim = "These explanations are no better than random ones: do not rely on them"
+    if is_better:
+        claim = "The words with the highest attributions matter more than random words"
+    curve = ", ".join(
+        f"{ours:.2f} (random: {random:.2f}) without {100 * share:.0f} % of the words"
+        for share, ours, random in zip(SHARES, *losses.mean(axis=0), strict=True)
+    )
+    sentence = f"{claim}. Mean loss of {count:,} scores: {curve}."
+    return Verdict(bool(is_better), sentence)
+
+
+def record(number: int, explanation: attribution.Explanation) -> dict[str, Any]:
+    """Returns a line of the file. Further digits would depend on the machine."""
+
+    def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
+        numbers = {k: round(v, 4) for k, v in values.items() if isinstance(v, float)}
+        return {**values, **numbers}
+
+    texts = explanation.texts
+    words = [
+        {**rounded(w._asdict()), "word": texts[w.text][w.start : w.end]}
+        for w in explanation.words
+    ]
+    return {"number": number, **rounded(explanation._asdict()), "words": words}
+
+
+def draw_page(
+    explanations: Sequence[attribution.Explanation], found: Verdict, *, title: str
+) -> bytes:
+    """Returns the page of the first `MOST_SHOWN` explanations, in UTF-8."""
+
+    def literal(text: str) -> str:
+        return html.escape(_INVISIBLE.sub("\ufffd", text))
+
+    body = []
+    for number, one in enumerate(explanations[:MOST_SHOWN], start=1):
+        texts, answer, score, before, words, error, steps = one
+        body.append(
+            f"<article>\n<h2><small>{number}</small> {literal(answer)}</h2>\n"
+            f'<p class="facts">score {score:.3f}, of the baseline {before:.3f}; '
+            f"completeness error {100 * error:.2f} %, {steps} steps</p>"
+        )
+        # 1. The texts, with the words in five strengths.
+        ranked = sorted(words, key=lambda w: -abs(w.attribution or 0))
+        largest = abs(ranked[0].attribution or 0) or 1 if ranked else 1
+        for place, text in enumerate(texts):
+            parts, done = [], 0
+            for _, start, end, value in (w for w in words if w.text == place):
+                form = "unread"
+                if value is not None:
+                    form = "for" if value > 0 else "against"
+                    form += f" l{round(5 * abs(value) / largest)}"
+                # Two words may share a character that became several.
+                start, end = max(start, done), max(end, done)
+                word = f'<span class="{form}">{literal(text[start:end])}</span>'
+                parts += [literal(text[done:start]), word]
+                done = end
+            parts.append(literal(text[done:]))
+            body.append(f'<p class="text" dir="auto">{"".join(parts)}</p>')
+        # 2. The numbers of a few words.
+        numbers = [
+            f"<bdi>{literal(texts[place][start:end])}</bdi> {value:+.3f}"
+            for place, start, end, value in ranked[:5]
+            if value
+        ]
+        body.append(f'<p class="words">{" · ".join(numbers)}</p>\n</article>')
+    template = resources.files("bert_keras.trust").joinpath("page.html")
+    shown = f"The first {MOST_SHOWN} of {len(explanations):,} answers are shown."
+    return pages.fill(
+        template.read_text(encoding="utf-8"),
+        title=literal(title),
+        form="verdict" if found.is_better else "verdict doubt",
+        sentence=found.sentence,
+        shown=shown if len(explanations) > MOST_SHOWN else "",
+        body="\n".join(body),
+    )
