@@ -160,7 +160,7 @@ def print_captum(args: argparse.Namespace) -> None:
     import transformers
     from captum.attr import LayerIntegratedGradients
 
-    model, texts, explained = load(args, 1e-5)
+    model, texts, explained = load(args, 1e-6)
     theirs = args.work / "theirs"
     if not theirs.is_dir():
         conversion.convert(args.model, theirs, to="hugging_face")

@@ -103,9 +103,9 @@ class Explainer:
                 "an explanation needs float32, but the model computes in "
                 f"{self._network.compute_dtype}: load it with precision='float32'"
             )
-        if label is not None and task.labels is None:
-            raise InputError(f"a model for {task.kind} has no label {label!r}")
         if label is not None:
+            if task.labels is None:
+                raise InputError(f"a model for {task.kind} has no label {label!r}")
             check_choice("the label to explain", label, task.labels)
         self._inputs = data.encode(task, tokenizer, settings)
         outputs = forward.predictor_for(self._network)(self._inputs, title="predicting")
@@ -170,7 +170,7 @@ class Explainer:
             value = float(of_tokens[read.word_of == word].sum())
             words[word] = words[word]._replace(attribution=value)
         answer, texts, *_ = self._explained[example]
-        return Explanation(texts, answer, *ends[::-1], tuple(words), error, steps)
+        return Explanation(texts, answer, ends[1], ends[0], tuple(words), error, steps)
 
     def scores_without(self, example: int, is_masked: np.ndarray) -> np.ndarray:
         """Returns the scores of an answer, `(num_variants,)`, where some words are
@@ -242,6 +242,6 @@ def quadrature(num_steps: int) -> tuple[np.ndarray, np.ndarray]:
     the nodes, and the error falls nearly as fast as Gauss's (Trefethen, 2008)."""
     moments, even = np.zeros(num_steps + 1), np.arange(0, num_steps + 1, 2)
     moments[even] = 1 / (1.0 - even**2)
-    weights = scipy.fft.dct(moments, type=1) / num_steps
+    weights = np.asarray(scipy.fft.dct(moments, type=1)) / num_steps
     weights[[0, -1]] /= 2
     return (1 - np.cos(np.linspace(0, np.pi, num_steps + 1))) / 2, weights

@@ -516,7 +516,7 @@ def _place_of(
             begin = windows.char_starts[tokens[first]]
             end = windows.char_ends[tokens[last]]
             if first <= last and context[begin:end] == best.text:
-                return row, first, last
+                return row, int(first), int(last)
     return int(rows[0]), 0, 0
 
 
