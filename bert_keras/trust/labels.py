@@ -160,7 +160,9 @@ def list_suspects(
     places = data.places()
     for row in dict.fromkeys([*conflicts, *surest]):
         own = units_of[row]
-        shown, is_own = own[is_shown[own]], is_suspected[own].any()
+        # Answers may differ beyond the labels, as in other right answers.
+        shown = own[is_shown[own]] if is_shown[own].any() else own
+        is_own = is_suspected[own].any()
         asked = own[is_suspected[own]] if is_own else shown
         worst = asked[margins[asked].argmin()]
         cells = [

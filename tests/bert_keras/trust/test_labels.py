@@ -421,3 +421,25 @@ def test_a_question_with_another_answer(tmp_path):
         (name, (squad.Answer(right, start),))
         for name, right, start in (("a", "Ada", 0), ("b", "Ben", 8), ("c", "Eve", 16))
     ]
+
+
+def test_questions_that_differ_in_further_answers_are_shown(tmp_path):
+    answers = squad.Answer("Ada", 0), squad.Answer("Ada L", 0)
+    questions = [
+        squad.Question(name, "who?", "Ada L met Eve", right)
+        for name, right in (("a", answers[:1]), ("b", answers))
+    ]
+    data = span.SpanDataset(
+        path=tmp_path, rows=questions, has_labels=True, has_impossible=False
+    )
+    best = [span.Candidate("Ada", 0, 5, 4), span.Candidate("Eve", 0, 0, 1)]
+    judged = span.SpanAnswers(
+        questions=questions,
+        has_impossible=False,
+        n_best={"a": best, "b": best},
+        null_odds=None,
+    ).judged_labels()
+    found = labels.list_suspects(data, judged, np.ones(2, bool))
+    text = "who? / Ada L met Eve"
+    assert shown(found) == [("a", "Ada", "Ada", text), ("b", "Ada", "Ada", text)]
+    assert {(r["change"], r["reason"]) for r in found.table} == {("no", "conflict")}
