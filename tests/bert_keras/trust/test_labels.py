@@ -300,6 +300,15 @@ def test_a_table_keeps_its_columns_and_quotes(tmp_path):
     assert found.classes == {("x", "y"): 1}
 
 
+def test_a_label_of_json_lines_stays_a_string(tmp_path):
+    content = [{"text": letter, "label": "xxyy"[n]} for n, letter in enumerate("abcd")]
+    lines = "".join(f"{json.dumps(row)}\n" for row in content)
+    answered = [["y"], ["x"], ["y"], ["y"]]
+    _, corrected = check(tmp_path / "train.jsonl", lines, answered, task="text")
+    content[0]["label"] = "y"
+    assert [*map(json.loads, corrected.splitlines())] == content
+
+
 SEVERAL = [["a", "b"], ["a"], ["b"], []]
 FORMS = {
     "one column": (
@@ -337,47 +346,88 @@ SENTENCES = """-DOCSTART- -X- O
 Ada NN  B-PER
 Lovelace NN\tI-PER
 left NN O
+home NN O
 
-Rome NN B-PER
+Rome NN B-PER\t
 
 Ada NN B-PER
 saw NN O
 Rome NN B-LOC
+
+Eve NN B-PER
+Smith NN I-PER
 """
 
 
 def test_all_words_of_an_entity_change_together_in_columns(tmp_path):
-    """No label is I-LOC, so the model cannot be confident of it."""
-    answered = "B-LOC I-LOC O B-LOC B-PER O B-LOC".split()
+    """No label is I-LOC, so the model is confident of it nowhere, and `home` stays."""
+    answered = "B-LOC I-LOC O I-LOC B-LOC B-PER O B-LOC B-PER I-PER".split()
     found, corrected = check(
         tmp_path / "eng.train", SENTENCES, [[tag] for tag in answered], task="tagging"
     )
     whole = ("Ada: B-PER, Lovelace: I-PER", "Ada: B-LOC, Lovelace: I-LOC")
     assert sorted(shown(found)) == [
-        ("3", *whole, "Ada Lovelace left"),
-        ("7", "Rome: B-PER", "Rome: B-LOC", "Rome"),
+        ("3", *whole, "Ada Lovelace left home"),
+        ("8", "Rome: B-PER", "Rome: B-LOC", "Rome"),
     ]
     assert found.classes == {("B-PER", "B-LOC"): 2}
-    changed = SENTENCES.replace("NN  B-PER", "NN  B-LOC").replace("I-PER", "I-LOC")
-    assert corrected == changed.replace("Rome NN B-PER", "Rome NN B-LOC")
+    changed = SENTENCES.replace("NN  B-PER", "NN  B-LOC").replace("I-PER", "I-LOC", 1)
+    assert corrected == changed.replace("Rome NN B-PER\t", "Rome NN B-LOC")
+
+
+def test_a_conflict_shows_the_words_that_differ(tmp_path):
+    content = "Ada B-PER\nleft O\nRome {}\n\n"
+    content = "".join(content.format(tag) for tag in ("B-LOC", "B-PER", "B-LOC"))
+    answered = [["B-PER"], ["O"], ["B-LOC"]] * 3
+    found, corrected = check(tmp_path / "train.txt", content, answered, task="tagging")
+    text = "Ada left Rome"
+    assert shown(found) == [
+        ("1", "Rome: B-LOC", "Rome: B-LOC", text),
+        ("5", "Rome: B-PER", "Rome: B-LOC", text),
+        ("9", "Rome: B-LOC", "Rome: B-LOC", text),
+    ]
+    changes = [(cells["reason"], cells["change"]) for cells in found.table]
+    assert changes == [(labels.CONFLICT, change) for change in ("no", "yes", "no")]
+    assert corrected == content.replace("Rome B-PER", "Rome B-LOC")
+
+
+def test_folds_are_put_into_the_order_of_the_file(caplog):
+    def fold(rows, places):
+        names = np.array([["x", "y"]] * len(rows), object)
+        rows, places = np.array(rows), np.array(places)
+        probabilities = np.stack([1 - rows / 8, rows / 8 + 1e-9], axis=-1)
+        parts = np.array([f"{row}: " for row in rows], object)
+        values = (rows, places, probabilities, names, parts, 0 * rows)
+        return dataset.JudgedLabels(*values)
+
+    judged, is_known = labels.join_folds(
+        [fold([1, 1, 4], [0, 1, 0]), fold([0, 2, 3], [0, 0, 0])]
+    )
+    assert judged.rows.tolist() == [0, 1, 1, 2, 3, 4]
+    assert judged.labels.tolist() == [0, 0, 1, 0, 0, 0]
+    assert judged.probabilities[:, 1].tolist() == [0, 0.125, 0.125, 0.25, 0.375, 0.5]
+    assert [*judged.parts] == ["0: ", "1: ", "1: ", "2: ", "3: ", "4: "]
+    # The other fold has no y.
+    assert is_known.tolist() == [True, True, False, True, True, True]
+    assert caplog.messages == ["not judged, as they are in one fold alone: y"]
 
 
 def test_entities_of_texts_change_and_other_keys_stay(tmp_path):
     def row(text, *labels):
-        places = [(0, 3), (9, 13)]
+        places = [(0, 3), (9, 17)]
         entities = [
             {"start": start, "end": end, "label": label}
             for (start, end), label in zip(places, labels, strict=False)
         ]
         return {"text": text, "entities": entities, "id": 7}
 
-    wrong, right = (row("Ada left Rome.", "PER", label) for label in ("PER", "LOC"))
-    other = row("Ada left Pisa.", "PER", "LOC")
+    wrong, right = (row("Ada left New York.", "PER", label) for label in ("PER", "LOC"))
+    other = row("Ada left New Rome.", "PER", "LOC")
     content = "".join(f"{json.dumps(each)}\n" for each in (wrong, other))
-    answered = [["B-PER"], ["O"], ["B-LOC"], ["O"]] * 2
+    answered = [["B-PER"], ["O"], ["B-LOC"], ["I-LOC"], ["O"]] * 2
     path = tmp_path / "train.jsonl"
     found, corrected = check(path, content, answered, task="tagging")
-    assert [cells["label"] for cells in found.table] == ["Rome: B-PER"]
+    assert [cells["label"] for cells in found.table] == ["New: B-PER, York: I-PER"]
     assert [*map(json.loads, corrected.splitlines())] == [right, other]
 
 
