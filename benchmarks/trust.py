@@ -1,15 +1,19 @@
 """Whether `bert-keras calibrate` keeps its promise: many random halves of dev files.
 
     python -m benchmarks.trust --answers RUN/dev_answers.jsonl ... --output trust.md
+    python -m benchmarks.trust --model RUN --data FILE --candidates candidates.npz
+    python -m benchmarks.trust --candidates candidates.npz ...
 
 Each file has the answers of a classifier to a development file, as `finetune` leaves
-them; no model is run. A half is calibrated as `calibrate` does. A promise is broken if
-fewer answers are right than promised: in the whole file, from which the half was drawn,
-and in the other half, which is as small a sample as the first and misses the promise by
-chance alone now and then. `--rows` draws so many rows with replacement instead of a
-half, as if the file were all texts that there are. With `--without`, texts with one of
-some words are left out of the calibration, and then asked instead of the other half: a
-source that the promise says nothing about.
+them, and no model is run; or the candidates of the answers of any kind of run to a
+labelled file, which the second command writes. A half is calibrated as `calibrate`
+does; of a file with documents it is a half of these. A promise is broken if fewer
+answers are right than promised, where each answer counts alike: in the whole file, from
+which the half was drawn, and in the other half, which is as small a sample as the first
+and misses the promise by chance alone now and then. `--rows` draws so many rows with
+replacement instead of a half, as if the file were all texts that there are. With
+`--without`, texts with one of some words are left out of the calibration, and then
+asked instead of the other half: a source that the promise says nothing about.
 
     python -m benchmarks.trust --drift RUN --answers films.jsonl news.jsonl ...
 
@@ -53,6 +57,25 @@ def read_candidates(
     return dataset.Candidates.of_classes(logits, right), is_usual
 
 
+def write_candidates(run: Path, data: Path, path: Path) -> None:
+    from bert_keras.inference import finetuned
+
+    model = finetuned.FinetunedModel.load(run)
+    rows = model.read(data, has_labels=True)
+    if (found := model.answer(rows).candidates()) is None:
+        raise SystemExit(f"{run}: no probabilities to compare a threshold with")
+    arrays = {k: v for k, v in found._asdict().items() if v is not None}
+    halves = np.unique(rows.keys(), return_inverse=True)[1]
+    np.savez(path, **arrays, halves=halves[arrays.get("texts", slice(None))])
+
+
+class Whole(NamedTuple):
+    candidates: dataset.Candidates
+    halves: np.ndarray
+    """`(num_answers,)` int, equal where answers are in one half: for instance those to
+    the sentences of one document, or to the questions about one text."""
+
+
 class Split(NamedTuple):
     """A calibration; `None` where there is no threshold, or nothing was answered."""
 
@@ -66,18 +89,25 @@ class Split(NamedTuple):
 
 
 def calibrate(
-    whole: dataset.Candidates,
+    whole: Whole,
     others: dataset.Candidates | None,
     rng: np.random.Generator,
     args: argparse.Namespace,
 ) -> Split:
-    size, order = len(whole.logits), rng.permutation(len(whole.logits))
-    drawn, rest = order[: size // 2], whole.take(order[size // 2 :])
+    ids = np.unique(whole.halves)
+    drawn, rest = np.split(rng.permutation(ids), [len(ids) // 2])
+    drawn, rest = (np.isin(whole.halves, part) for part in (drawn, rest))
     if args.rows:
-        drawn, rest = rng.integers(0, size, args.rows), whole
-    rest = others or rest
-    is_first = rng.random(len(drawn)) < thresholds.FIRST_PART
-    first, second = whole.take(drawn[is_first]), whole.take(drawn[~is_first])
+        drawn, rest = rng.integers(0, len(ids), args.rows), np.arange(len(ids))
+    candidates, texts = whole.candidates, whole.candidates.texts
+    drawn, rest = candidates.take(drawn), others or candidates.take(rest)
+    # As `calibrate` does: a text's answers are in one part.
+    size = len(drawn.logits) if texts is None else texts.max() + 1
+    is_first = rng.random(size) < thresholds.FIRST_PART
+    is_first = is_first if texts is None else is_first[drawn.texts]
+    first, second = drawn.take(is_first), drawn.take(~is_first)
+    if args.ungrouped:
+        first, second = (part._replace(texts=None) for part in (first, second))
     temperature = thresholds.fit_temperature(first)
     tested = thresholds.choose_threshold(
         *(p.answered(temperature) for p in (first, second)),
@@ -85,23 +115,34 @@ def calibrate(
         confidence=args.confidence,
     )
     before, after = (
-        pictures.reliability(*rest.answered(t))[-1] for t in (1.0, temperature)
+        pictures.reliability(*rest.answered(t)[:2])[-1] for t in (1.0, temperature)
     )
     threshold = 2.0 if tested.lowest is None else tested.thresholds[tested.lowest]
 
-    def precision(candidates: dataset.Candidates) -> tuple[float, float | None]:
-        probabilities, is_right = candidates.answered(temperature)
+    def precision(asked: dataset.Candidates) -> tuple[float, float | None]:
+        probabilities, is_right, _ = asked.answered(temperature)
         given = probabilities >= threshold
         right = float(is_right[given].mean()) if given.any() else None
         return float(given.mean()), right
 
-    return Split(*precision(whole), precision(rest)[1], before, after)
+    return Split(*precision(candidates), precision(rest)[1], before, after)
 
 
 def row_of(path: Path, args: argparse.Namespace) -> list[str]:
-    (whole, is_usual), others = read_candidates(path, args.without), None
-    if args.without:
-        whole, others = whole.take(is_usual), whole.take(~is_usual)
+    others = None
+    if path.suffix == ".npz":
+        with np.load(path) as arrays:
+            halves = arrays["halves"]
+            names = dataset.Candidates._fields
+            found = {name: arrays[name] for name in names if name in arrays}
+            candidates = dataset.Candidates(**found)
+    else:
+        candidates, is_usual = read_candidates(path, args.without)
+        if args.without:
+            others = candidates.take(~is_usual)
+            candidates = candidates.take(is_usual)
+        halves = np.arange(len(candidates.logits))
+    whole = Whole(candidates, halves)
     rng = np.random.default_rng(args.seed)
     splits = [calibrate(whole, others, rng, args) for _ in range(args.splits)]
 
@@ -109,13 +150,13 @@ def row_of(path: Path, args: argparse.Namespace) -> list[str]:
         count = sum(v is not None and v < args.precision for v in values)
         return f"{count} of {len(values)}"
 
-    right = whole.answered(1.0).is_right
+    right = candidates.answered(1.0).is_right
     shares = [split.share for split in splits]
     return [
-        f"{path.parent.name} ({len(right):,} rows)",
+        f"{path.parent.name} {path.stem} ({len(right):,} answers)",
         f"{right.mean():.1%}",
         f"{args.precision:g}",
-        f"{args.rows or len(right) // 2:,}",
+        f"{args.rows or 'a half'}",
         f"{sum(share == 0 for share in shares)} of {args.splits}",
         f"{np.mean([share for share in shares if share] or [0]):.0%}",
         broken([split.precision for split in splits]),
@@ -185,7 +226,11 @@ HEADER = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--answers", type=Path, nargs="+", required=True)
+    parser.add_argument("--answers", type=Path, nargs="+", default=[])
+    parser.add_argument("--candidates", type=Path, nargs="+", default=[])
+    parser.add_argument("--model", type=Path, help="with --data: writes --candidates")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--ungrouped", action="store_true", help="as if independent")
     parser.add_argument("--precision", type=float, default=0.95)
     parser.add_argument("--confidence", type=float, default=0.95)
     parser.add_argument("--splits", type=int, default=200)
@@ -195,11 +240,15 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()
+    if args.model:
+        write_candidates(args.model, args.data, *args.candidates)
+        return
     if args.drift:
         header = ["file", *map(str, ROWS_OF_OTHERS), "all its rows", "of these"]
         table = markdown.table(header, [*drift_rows(args)])
     else:
-        table = markdown.table(HEADER, [row_of(path, args) for path in args.answers])
+        paths = [*args.answers, *args.candidates]
+        table = markdown.table(HEADER, [row_of(path, args) for path in paths])
     print(table)
     if args.output:
         args.output.write_text(table + "\n", encoding="utf-8")

@@ -101,7 +101,8 @@ def evaluate(args: argparse.Namespace) -> None:
     "when a tuned model answers, and when it says nothing",
     {
         "--model": required("run directory of `finetune`"),
-        "--data": required("labelled file that the run has not seen"),
+        "--data": "labelled file that the run has not seen (default: the rows that "
+        "`finetune --calibrate` set aside)",
         "--precision": value("share of the answers given that are right", default=0.95),
         "--confidence": value("probability that this holds", default=0.95),
     },

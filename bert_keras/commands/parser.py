@@ -211,6 +211,8 @@ LABELLED_FILES = {
         "file that is held out, such as 10%%, or 2/5 for the second of five",
         nargs="+",
     ),
+    "--calibrate": "share of the training file to set aside for `calibrate`, such as "
+    "10%%: neither trained nor evaluated on",
     "--data": "instead of --train and --dev: the data set's folder, as unpacked",
 }
 
@@ -283,10 +285,15 @@ def finetuning_settings(
 ) -> finetuning.FinetuningConfig:
     """Loads the settings of `finetune`. Those of `distill`, which are completed with
     its teacher's, need not fit together yet."""
-    overrides = [f"task={args.task}"] if args.task else []
-    settings = load_settings(finetuning.FinetuningConfig, args, *overrides)
-    from bert_keras.kinds import catalogue
+    from bert_keras.kinds import catalogue, splits
 
+    overrides = [f"task={args.task}"] if args.task else []
+    # Not all verbs that train have the option.
+    if (calibrate := getattr(args, "calibrate", None)) is not None:
+        share = splits.parse_share(calibrate, "--calibrate")
+        # Among the overrides that the runs of a sweep get.
+        args.set = [*args.set, f"calibration_fraction={share:.12g}"]
+    settings = load_settings(finetuning.FinetuningConfig, args, *overrides)
     catalogue.check_name(settings.task)
     if are_complete:
         catalogue.check_settings(settings)

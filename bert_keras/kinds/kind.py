@@ -196,6 +196,9 @@ class Labelled(Kind):
     """Its examples in words."""
     answered: ClassVar[str | None] = None
     """Plural noun of the inputs that get one answer each; `None`: `examples`."""
+    several: ClassVar[str | None] = None
+    """Plural noun of answers of which an example may have any number; `None`: each has
+    one."""
     num_texts: ClassVar[int] = 1
     """Inputs of the network for each example."""
     resampled: ClassVar[tuple[str, ...]] = ()

@@ -34,10 +34,14 @@ class Part(NamedTuple):
     """From 0, included."""
     end: float
     """To 1, not included."""
+    option: str = "--dev"
 
     def holds(self, key: str) -> bool:
-        """Returns whether examples with `key` belong to the part."""
-        return self.begin * 2.0**64 <= number_of(key) < self.end * 2.0**64
+        """Returns whether examples with `key` belong to the part. The parts of one
+        option may be parted again by another one."""
+        salt = "" if self.option == "--dev" else f"{self.option} "
+        number = number_of(f"{salt}{key}")
+        return self.begin * 2.0**64 <= number < self.end * 2.0**64
 
 
 def parse_split(dev: Sequence[str | Path]) -> Part | None:
@@ -69,12 +73,19 @@ def parse_split(dev: Sequence[str | Path]) -> Part | None:
                 f"--dev: expected a fold of two or more, such as 1/5 to 5/5, got {name}"
             )
         return Part(name, (number - 1) / num_folds, number / num_folds)
-    share = float(name[:-1]) / 100 if _NUMBER.fullmatch(name[:-1]) else 0.0
+    return Part(name, 0.0, parse_share(name, "--dev"))
+
+
+def parse_share(text: str, option: str) -> float:
+    """Returns the share that a percentage such as `10%` names, between 0 and 1."""
+    is_percent = text.endswith("%") and _NUMBER.fullmatch(text[:-1])
+    share = float(text[:-1]) / 100 if is_percent else 0.0
     if not 0 < share < 1:
         raise InputError(
-            f"--dev: expected a share above 0% and below 100%, such as 10%, got {name}"
+            f"{option}: expected a share above 0% and below 100%, such as 10%, got "
+            f"{text}"
         )
-    return Part(name, 0.0, share)
+    return share
 
 
 def _is_part(path: str | Path) -> bool:
@@ -132,6 +143,11 @@ def read(
     whole = kind.read(files.path(train), settings)
     # Before any is left out: its labels are known then.
     task = whole.for_training().describe()
+    # Before any is held out, so that these examples are in no part of --dev.
+    if part := calibration_part(settings):
+        total, (whole, apart) = len(whole), split(whole, part)
+        said = "%s: %d of %d examples set aside to calibrate"
+        logger.info(said, train, len(apart), total)
     data = [whole.for_training()]
     names = [files.path(path).name for path in (train, *dev)]
     if part := parse_split(dev):
@@ -171,6 +187,12 @@ def chosen_rows(keys: Iterable[str], share: float, *, seed: int) -> np.ndarray:
     return np.sort(np.argsort(numbers, kind="stable")[:count])
 
 
+def calibration_part(settings: finetuning.FinetuningConfig) -> Part | None:
+    """Returns the part that `--calibrate` sets aside; `None`: no part."""
+    share = settings.calibration_fraction
+    return Part(f"{100 * share:g}%", 0.0, share, "--calibrate") if share else None
+
+
 def split(data: _Dataset, part: Part) -> tuple[_Dataset, _Dataset]:
     """Returns the examples to train on, and the held-out ones."""
     keys = data.keys()
@@ -180,7 +202,7 @@ def split(data: _Dataset, part: Part) -> tuple[_Dataset, _Dataset]:
     if not all(rows):
         raise InputError(
             f"{data.path}: of {len(keys)} examples, which are about {len(set(keys))} "
-            f"different things, --dev {part.name} holds {len(rows[1])} out: give "
-            "another part, or a file"
+            f"different things, {part.option} {part.name} holds {len(rows[1])} "
+            "out: give another part, or a file"
         )
     return data.subset(rows[0]), data.subset(rows[1])

@@ -198,6 +198,9 @@ class Candidates(NamedTuple):
     """The same shape, bool."""
     answers: np.ndarray
     """`(num_answers,)` places of the candidates that are the answers."""
+    texts: np.ndarray | None = None
+    """`(num_answers,)` numbers of the examples that the answers belong to, where each
+    may have several, which depend on one another; `None`: each has one, in order."""
 
     @classmethod
     def of_classes(cls, logits: np.ndarray, right: np.ndarray | None) -> Self:
@@ -207,13 +210,25 @@ class Candidates(NamedTuple):
         is_right = np.arange(logits.shape[1]) == right[:, None]
         return cls(logits.astype(float), is_right, logits.argmax(axis=-1))
 
-    def take(self, rows: np.ndarray) -> Self:
-        return type(self)(*(values[rows] for values in self))
+    @classmethod
+    def of_several(
+        cls, log_odds: np.ndarray, is_right: np.ndarray, texts: np.ndarray
+    ) -> Self:
+        """Returns candidates of answers that are right or wrong by themselves, all
+        `(num_answers,)`: the probability at a temperature T is that of log odds / T."""
+        logits = np.stack([log_odds, np.zeros(len(log_odds))], axis=1)
+        is_right = np.stack([is_right, ~is_right], axis=1)
+        return cls(logits.astype(float), is_right, np.zeros(len(logits), int), texts)
+
+    def take(self, places: np.ndarray) -> Self:
+        """Returns some of the answers."""
+        every = self.logits[places], self.is_right[places], self.answers[places]
+        return type(self)(*every, None if self.texts is None else self.texts[places])
 
     def answered(self, temperature: float) -> "Answered":
         shares = scipy.special.softmax(self.logits / temperature, axis=-1)
         places = np.arange(len(shares)), self.answers
-        return Answered(shares[places], self.is_right[places])
+        return Answered(shares[places], self.is_right[places], self.texts)
 
 
 class Answered(NamedTuple):
@@ -223,6 +238,8 @@ class Answered(NamedTuple):
     """`(num_answers,)` float."""
     is_right: np.ndarray
     """`(num_answers,)` bool."""
+    texts: np.ndarray | None = None
+    """See `Candidates`."""
 
 
 class JudgedLabels(NamedTuple):
@@ -282,9 +299,10 @@ class Answers(abc.ABC):
             }
         if (candidates := self.candidates()) is None:
             return {}
-        probabilities, is_right = candidates.answered(decision.temperature)
+        probabilities, is_right, _ = candidates.answered(decision.temperature)
         is_given = decision.is_given(probabilities)
-        found = {"share_answered": float(is_given.mean())}
+        # There may be no answer at all where an example has any number of them.
+        found = {"share_answered": float(is_given.mean())} if len(is_given) else {}
         if is_given.any():
             found["precision_of_answers"] = float(is_right[is_given].mean())
         return found

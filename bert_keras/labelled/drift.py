@@ -95,8 +95,12 @@ def measure(
         num_unknown = ids.count(tokenizer.vocabulary.unk_id)
         values["unknown"].append(num_unknown / max(1, len(ids)))
     if (candidates := answers.candidates()) is not None:
-        confidences = candidates.take(rows).answered(temperature).probabilities
-        values["confidence"] = np.nan_to_num(confidences, nan=0.0)
+        confidences = candidates.answered(temperature).probabilities
+        if (texts := candidates.texts) is not None:
+            # Of several answers to an example, the least sure one counts.
+            every, confidences = confidences, np.ones(len(data))
+            np.minimum.at(confidences, texts, every)
+        values["confidence"] = np.nan_to_num(confidences[rows], nan=0.0)
     # A model's numbers differ a little from batch to batch.
     arrays = {name: np.round(array, 4) for name, array in values.items()}
     return Measured([keys[row] for row in rows], arrays)

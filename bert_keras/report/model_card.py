@@ -267,9 +267,17 @@ def _promise(directory: Path, form: str) -> Iterator[str]:
     yield f"## When it answers\n\n{promises.sentence(promise)}"
     yield promises.facts(promise)
     if form in ("onnx", "litert") and promise.half_width is None:
+        answer = "where the softmax of the best is below `threshold`, there is none."
+        if promise.several == "labels":
+            answer = "a label holds whose sigmoid reaches its number in `thresholds`."
+        elif promise.several is not None:
+            answer = (
+                "of entities the log odds of the mean of their words' best tags. Where "
+                "their sigmoid is below `threshold`, the tags are `O`."
+            )
         yield (
             "`decisions.json` has both: divide logits and scores by `temperature`; "
-            "where the softmax of the best is below `threshold`, there is no answer."
+            f"{answer}"
         )
 
 

@@ -23,9 +23,13 @@ def sentence(promise: tasks.Calibration) -> str:
             f"their number within {promise.half_width:.6g} of the answer "
             f"({sure:.3g} % sure)."
         )
+    asked, answers = f"Of 1,000 {promise.examples} like these it answers", "answers"
+    if promise.several is not None:
+        answers = promise.several
+        asked = f"Of 1,000 {answers} found in {promise.examples} like these it gives"
     return (
-        f"Of 1,000 {promise.examples} like these it answers {count:,}, and at most "
-        f"{wrong:.3g} of 100 answers are wrong ({sure:.3g} % sure)."
+        f"{asked} {count:,}, and at most {wrong:.3g} of 100 {answers} are wrong "
+        f"({sure:.3g} % sure)."
     )
 
 
@@ -36,11 +40,18 @@ def facts(promise: tasks.Calibration) -> str:
             f"{promise.num_wrong:,} have their number farther from the answer."
         )
     before, after = map(calibration_error, (promise.before, promise.after))
+    below, rows, got, most = "is empty", "rows", "got an answer", ""
+    if promise.several is not None:
+        below, rows, got = "is left out", promise.several, "were given"
+    if promise.most_counted > 1:
+        most = (
+            f" More than {promise.most_counted} answers to one text count as so many."
+        )
     return (
         f"An answer is given from a probability of {promise.threshold:.6g} on, else it "
-        f"is empty. Of {promise.num_rows:,} rows that were neither trained on nor used "
-        f"for the temperature, {promise.num_answered:,} got an answer, of which "
-        f"{promise.num_wrong:,} are wrong. The temperature is "
+        f"{below}. Of {promise.num_rows:,} {rows} that were neither trained on nor "
+        f"used for the temperature, {promise.num_answered:,} {got}, of which "
+        f"{promise.num_wrong:,} are wrong.{most} The temperature is "
         f"{promise.temperature:.3g}: the expected calibration error was "
         f"{markdown.percent(before)} before and is {markdown.percent(after)}."
     )

@@ -12,7 +12,7 @@ import numpy as np
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import tasks
+from bert_keras.core.settings import finetuning, tasks
 from bert_keras.inference import finetuned
 from bert_keras.kinds import registry, splits
 from bert_keras.labelled import dataset, drift
@@ -26,7 +26,11 @@ MOST_ROWS = 1_000_000
 
 
 def calibrate(
-    model_dir: str | Path, data: str | Path, *, precision: float, confidence: float
+    model_dir: str | Path,
+    data: str | Path | None,
+    *,
+    precision: float,
+    confidence: float,
 ) -> tasks.Calibration:
     """Writes `calibration.json` into a run: a temperature, and the lowest threshold at
     which at least the share `precision` of the answers given is right, in at least the
@@ -34,7 +38,8 @@ def calibrate(
 
     Args:
         data: labelled rows, drawn as the texts to come will be, that neither training
-            nor the choice of the checkpoint has seen.
+            nor the choice of the checkpoint has seen; `None`: those that `finetune
+            --calibrate` set aside.
 
     Raises an `InputError` if the rows are too few for the promise, if no threshold
     keeps it, or if the kind of the run has no probabilities of answers.
@@ -45,9 +50,13 @@ def calibrate(
                 f"--{name}: expected a share between 0 and 1, such as 0.95, got {share}"
             )
     # 1. Read the run and the rows.
-    directory, path = files.path(model_dir), files.path(data)
+    directory = files.path(model_dir)
     run_directory.read_task(directory, kinds=registry.LABELLED, verb="finetune")
-    _check_is_new_to(directory, path)
+    if data is None:
+        path, part = _set_aside(directory)
+    else:
+        path, part = files.path(data), None
+        _check_is_new_to(directory, path)
     try:
         run_directory.read_calibration(directory)
     except InputError as error:
@@ -55,14 +64,17 @@ def calibrate(
         (directory / run_directory.CALIBRATION_NAME).unlink()
     model = finetuned.FinetunedModel.load(directory)
     rows = model.read(path, has_labels=True)
+    rows = splits.split(rows, part)[1] if part else rows
     rows.describe()
     # 2. Answer the rows, and compute the promise.
     answers, promise = model.answer(rows), None
+    kind = registry.labelled(model.task.kind)
     common = {"precision": precision, "confidence": confidence}
     try:
         if (candidates := answers.candidates()) is not None:
             is_first = in_first_part(rows.keys())
-            promise = _with_threshold(candidates, is_first, **common)
+            noun = kind.several or "rows"
+            promise = _with_threshold(candidates, is_first, noun, **common)
         elif (distances := answers.distances()) is not None:
             promise = _with_interval(distances, **common)
     except InputError as error:
@@ -70,17 +82,17 @@ def calibrate(
         raise InputError(f"{path}: {options}: {error}") from None
     if promise is None:
         raise InputError(
-            f"{directory}: a model for {model.task.kind}, expected one for classes of "
-            "texts, numbers, answers within a text, or ranking"
+            f"{directory}: a model for {model.task.kind}, expected one for labels of "
+            "texts, numbers, entities, answers within a text, or ranking"
         )
     # 3. Write the promise beside the weights that it is for, with the likeness of the
     # rows, by which `predict` notices others.
     temperature = promise.get("temperature", 1.0)
     measured = drift.measure(rows, answers, model.tokenizer, temperature=temperature)
-    kind = registry.labelled(model.task.kind)
     calibration = tasks.Calibration(
         data_sha256=splits.file_hash(path),
         examples=kind.answered or kind.examples,
+        several=kind.several,
         inputs=measured.describe(),
         **common,
         **promise,
@@ -90,35 +102,40 @@ def calibrate(
 
 
 def _with_threshold(
-    candidates: dataset.Candidates, is_first: np.ndarray, **common: float
+    candidates: dataset.Candidates, is_first: np.ndarray, noun: str, **common: float
 ) -> dict[str, Any]:
-    """Chooses a temperature and a grid on the first part, and tests on the second."""
+    """Chooses a temperature and a grid on the first part, and tests on the second; a
+    text's answers are all in one part."""
     _check_finite(candidates.logits.max(axis=-1))
-    num_rows = int((~is_first).sum())
-    _check_rows(num_rows, len(is_first), 1 - thresholds.FIRST_PART, **common)
+    if candidates.texts is not None:
+        is_first = is_first[candidates.texts]
     parts = [candidates.take(part) for part in (is_first, ~is_first)]
+    most, num_rows = thresholds.most_counted(parts[0]), int((~is_first).sum())
+    share = 1 - thresholds.FIRST_PART
+    _check_rows(num_rows, len(is_first), (share, most, noun), **common)
     temperature = thresholds.fit_temperature(parts[0])
     first, second = (part.answered(temperature) for part in parts)
     tested = thresholds.choose_threshold(first, second, **common)
     if (index := tested.lowest) is None:
-        raise InputError(_advice(tested, **common))
+        raise InputError(_advice(tested, most, noun, **common))
     shares = tested.num_answered / num_rows
     right = 1 - tested.num_wrong / np.maximum(tested.num_answered, 1)
     return {
         "temperature": temperature,
         "threshold": float(tested.thresholds[index]),
+        "most_counted": most,
         "num_rows": num_rows,
         "num_answered": int(tested.num_answered[index]),
         "num_wrong": int(tested.num_wrong[index]),
         "curve": tuple(zip(shares.tolist(), right.tolist(), strict=True)),
-        "before": pictures.reliability_bins(*parts[1].answered(1.0)),
-        "after": pictures.reliability_bins(*second),
+        "before": pictures.reliability_bins(*parts[1].answered(1.0)[:2]),
+        "after": pictures.reliability_bins(*second[:2]),
     }
 
 
 def _with_interval(distances: np.ndarray, **common: float) -> dict[str, Any]:
     _check_finite(distances)
-    _check_rows(len(distances), len(distances), 1.0, **common)
+    _check_rows(len(distances), len(distances), (1.0, 1, "rows"), **common)
     width = thresholds.half_width(distances, **common)
     # A little wider, as other formats compute in float32.
     width = float(f"{width * (1 + 1e-5):.6g}")
@@ -132,18 +149,22 @@ def _check_finite(numbers: np.ndarray) -> None:
         raise InputError("the model's numbers are not finite: nothing was written")
 
 
-def _check_rows(num_rows: int, total: int, share: float, **common: float) -> None:
+def _check_rows(
+    num_rows: int, total: int, of: tuple[float, int, str], **common: float
+) -> None:
     """Raises an `InputError` if the promise needs more rows than the `num_rows` that
-    test it, the `share` of all."""
-    needed = thresholds.fewest_rows(**common)
+    test it. They are the share of all that comes first in `of`; then come how many may
+    depend on one another, and their noun."""
+    share, most, noun = of
+    needed = most * thresholds.fewest_rows(**common)
     if num_rows < needed or (share < 1 and num_rows == total):
         least, part = needed, ""
         if share < 1:
             least = math.ceil(1.1 * needed / share)
             part = ", beside a quarter for the temperature"
         raise InputError(
-            f"needs {needed} rows to test the promise{part}: give {least} rows or "
-            f"more, got {total}"
+            f"needs {'about ' * (most > 1)}{needed} {noun} to test the promise{part}: "
+            f"give {least} {noun} or more, got {total}"
         )
 
 
@@ -163,9 +184,32 @@ def in_first_part(keys: Sequence[str]) -> np.ndarray:
     return np.array(first, bool)
 
 
-def _check_is_new_to(directory: Path, path: Path) -> None:
+def _set_aside(directory: Path) -> tuple[Path, splits.Part]:
+    """Returns the training file of a run, and the part that it has not seen."""
+    settings = run_directory.read_settings(directory, finetuning.FinetuningConfig)
+    if settings is None or (part := splits.calibration_part(settings)) is None:
+        raise InputError(
+            f"{directory}: `finetune --calibrate` set no rows aside: give rows that "
+            "the run has not seen with --data"
+        )
+    results = run_directory.read_results(directory) or {}
+    path = files.path(results.get("environment", {}).get("train", ""))
+    recorded = _recorded_inputs(directory).get("train_sha256")
+    if not path.is_file() or splits.file_hash(path) != recorded:
+        raise InputError(
+            f"{path}: is not the training file of {directory} any more, in which "
+            f"--calibrate {part.name} are: put it back, or give other rows with --data"
+        )
+    return path, part
+
+
+def _recorded_inputs(directory: Path) -> dict[str, Any]:
     inputs = directory / run_directory.INPUTS_NAME
-    recorded = files.read_json(inputs) if inputs.is_file() else {}
+    return files.read_json(inputs) if inputs.is_file() else {}
+
+
+def _check_is_new_to(directory: Path, path: Path) -> None:
+    recorded = _recorded_inputs(directory)
     seen = {"trained": [recorded.get("train_sha256")]}
     seen["evaluated"] = recorded.get("dev_sha256") or []
     for verb, hashes in seen.items():
@@ -176,24 +220,26 @@ def _check_is_new_to(directory: Path, path: Path) -> None:
             )
 
 
-def _advice(tested: thresholds.Tested, precision: float, confidence: float) -> str:
+def _advice(
+    tested: thresholds.Tested, most: int, noun: str, precision: float, confidence: float
+) -> str:
     """Returns what to do if no threshold keeps the promise."""
     answered, wrong = tested.num_answered, tested.num_wrong
     num_rows, share = answered[-1], 1 - wrong / np.maximum(answered, 1)
-    is_enough = answered >= thresholds.fewest_rows(precision, confidence)
+    is_enough = answered >= most * thresholds.fewest_rows(precision, confidence)
     best = int(np.where(is_enough, share, 0).argmax())
     facts = (
-        f"of the {answered[best]} surest answers to {num_rows} rows {wrong[best]} are "
+        f"of the {answered[best]} surest of {num_rows} answers {wrong[best]} are "
         f"wrong ({1 - share[best]:.1%}), which is "
     )
     factor = 2
     while factor * num_rows < MOST_ROWS and share[best] > precision:
-        # As if the same came again and again.
+        # As if the same came again and again, all answers of a text wrong at once.
         p_value = thresholds.p_values(
-            *(factor * answered[best], factor * wrong[best], precision)
+            *(factor * answered[best] // most, factor * wrong[best] // most, precision)
         )
         if p_value <= (1 - confidence) / 3:
             rows = float(f"{factor * num_rows / (1 - thresholds.FIRST_PART):.1g}")
-            return f"{facts}too few to be sure of: give about {rows:,.0f} rows"
+            return f"{facts}too few to be sure of: give about {rows:,.0f} {noun}"
         factor += 1
     return f"{facts}too many: ask for less --precision, or tune a better model"

@@ -11,10 +11,23 @@ from strict to lax in the fallback procedure (Wiens and Dmitrienko, 2005), which
 the probability of any false rejection, so of a broken promise, within 1 - confidence:
 this is learn-then-test (Angelopoulos et al., 2021). Nothing is assumed of the model,
 neither that its probabilities are right nor that surer answers are right more often.
+
+A text may have several answers, such as labels or entities. They depend on one another,
+so that texts are tested, which are independent. Of n answers given to a text, w are
+wrong. The hypothesis is E[c (w - (1 - precision) n)] >= 0: of all answers given to
+texts to come, too many are wrong (the quotient of both expectations). c is 1, or B / n
+for a text with n > B answers, which so counts as much as one with B; the first part
+fixes B, such that 99 of 100 of its answers count. Then x = c ((1 - precision) n - w) is
+at least -precision B, and for a bet from 0 to 1 / (precision B) the product of
+1 + bet x over the texts has under the hypothesis an expectation of at most 1, so that
+it reaches 1 / p with a probability of at most p (Markov; betting: Waudby-Smith and
+Ramdas, 2024; e-values: Vovk and Wang, 2021). The same holds for the mean of the
+products of several bets, weighted by what each earned on the first part.
 """
 
-# scipy has no types of its own.
+# scipy has no types of its own, and answers that are tested by texts know their texts.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportOperatorIssue=false, reportOptionalSubscript=false
 
 import math
 from typing import NamedTuple
@@ -33,11 +46,17 @@ NUM_THRESHOLDS = 100
 
 LARGEST_TEMPERATURE = 16.0
 
+BETS = np.array([0.05, 0.25, 0.5, 0.75, 0.999])
+"""Parts of the largest bet, at which B wrong answers to one text lose everything."""
+
+COUNTED = 0.99
+"""Share of the answers of the first part that count."""
+
 
 def fit_temperature(candidates: dataset.Candidates) -> float:
     """Returns the temperature with the greatest likelihood of the right candidates.
     Where no answer is wrong, the likelihood has no maximum, and it is 1."""
-    logits, is_right, _ = candidates
+    logits, is_right = candidates.logits, candidates.is_right
     has_right = is_right.any(axis=-1)
     if candidates.answered(1.0).is_right.all():
         return 1.0
@@ -69,6 +88,42 @@ def p_values(
     return scipy.special.bdtr(num_wrong, num_answered, 1 - precision)
 
 
+def most_counted(first: dataset.Candidates | dataset.Answered) -> int:
+    """Returns the B above: 1 where all answers are independent."""
+    if first.texts is None:
+        return 1
+    # Texts with one answer or more, two or more, and so on.
+    sizes = np.bincount(np.bincount(first.texts))[::-1].cumsum()[::-1][1:]
+    return 1 + int(np.searchsorted(sizes.cumsum(), COUNTED * len(first.texts)))
+
+
+def text_p_values(
+    first: dataset.Answered,
+    second: dataset.Answered,
+    thresholds: np.ndarray,
+    precision: float,
+) -> np.ndarray:
+    """Returns p-values of the hypotheses about answers that depend on one another."""
+    most, found = most_counted(first), []
+    bets = BETS[:, None] / (precision * most)
+    for threshold in thresholds:
+        earned = []
+        for probabilities, is_right, texts in (first, second):
+            given = probabilities >= threshold
+            sizes = np.bincount(texts[given])
+            wrong = np.bincount(texts[given], ~is_right[given])
+            scale = np.minimum(1, most / np.maximum(sizes, 1))
+            # Most texts are alike; those without answers change nothing.
+            gains, counts = np.unique(
+                scale * ((1 - precision) * sizes - wrong), return_counts=True
+            )
+            earned.append(np.log1p(bets * gains) @ counts)
+        # What weighs the bets, and their weighted mean times it.
+        before, after = map(scipy.special.logsumexp, (earned[0], sum(earned)))
+        found.append(math.exp(min(0, before - after)))
+    return np.array(found)
+
+
 class Tested(NamedTuple):
     """Thresholds, the strictest first, and the answers that they give to the rows."""
 
@@ -95,7 +150,8 @@ def choose_threshold(
     grid[-1] = 0.0
     # 2. The starts, each with the same share of 1 - confidence. They are far apart: the
     # first one may fail by one mistake too many, and more of them would be weaker.
-    start, weights = 2 * fewest_rows(precision, confidence), np.zeros(NUM_THRESHOLDS)
+    start = 2 * fewest_rows(precision, confidence) * most_counted(first)
+    weights = np.zeros(NUM_THRESHOLDS)
     weights[np.searchsorted(shares * num_rows, min(start, num_rows))] = 1
     while (start := 3 * start) <= num_rows:
         weights[np.searchsorted(shares * num_rows, start)] = 1
@@ -110,7 +166,10 @@ def choose_threshold(
     num_wrong = np.cumsum(np.append(False, ~second.is_right[order]))[num_answered]
     # 4. The tests. A level that was enough for one test goes on to the next.
     level, lowest = 0.0, None
-    for index, p_value in enumerate(p_values(num_answered, num_wrong, precision)):
+    tests = p_values(num_answered, num_wrong, precision)
+    if first.texts is not None:
+        tests = text_p_values(first, second, -negative, precision)
+    for index, p_value in enumerate(tests):
         level += weights[index]
         if 0 < level and p_value <= level:
             lowest = index

@@ -179,6 +179,10 @@ class FinetuningConfig(StrictModel):
     """Share of the training file to learn from, for learning curves: chosen by a hash
     of `seed` and of what an example is about, so that a smaller share is part of a
     larger one. The labels are those of the whole file."""
+    calibration_fraction: float = pydantic.Field(default=0.0, ge=0, lt=1)
+    """Share of the training file that `--calibrate` sets aside by a hash of what its
+    examples are about: they are neither trained nor evaluated on, and `calibrate`
+    without `--data` takes them."""
     num_train_epochs: float = pydantic.Field(default=3.0, gt=0)
     """Passes over the training file."""
     learning_rate: float = pydantic.Field(default=5e-5, gt=0)

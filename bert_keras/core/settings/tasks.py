@@ -190,7 +190,10 @@ class Calibration(Decision):
     """Of the weights' file: see `checkpoints.run_directory.weights_digest`."""
     data_sha256: str
     examples: str
-    """Plural noun of the inputs that get one answer each, such as `texts`."""
+    """Plural noun of the inputs, such as `texts`."""
+    several: str | None = None
+    """Plural noun of the answers, such as `labels`, of which an input may have any
+    number; `None`: each has one. Then the rows below are such answers."""
     precision: float = pydantic.Field(gt=0, lt=1)
     """Least share of the answers given that is right."""
     confidence: float = pydantic.Field(gt=0, lt=1)
@@ -199,6 +202,9 @@ class Calibration(Decision):
     """Rows on which the threshold was tested; the temperature comes from others."""
     num_answered: int = pydantic.Field(gt=0)
     """Rows of `num_rows` that got an answer."""
+    most_counted: int = 1
+    """More rows that depend on one another, as those of one text do, count as much as
+    so many."""
     num_wrong: int
     """Rows of `num_answered` whose answer is wrong."""
     curve: tuple[tuple[float, float], ...] = ()

@@ -135,8 +135,9 @@ export async function load(library, folder, options = {}) {
   }
 
   async function multi_label(text, pair) {
+    const { temperature = 1 } = facts;
     const logits = await numbersOf(text, pair);
-    const values = logits.map((x) => 1 / (1 + Math.exp(-x)));
+    const values = logits.map((x) => 1 / (1 + Math.exp(-x / temperature)));
     const holds = order(values).filter((i) => values[i] >= facts.thresholds[labels[i]]);
     return { labels: holds.map((i) => labels[i]), probabilities: named(values) };
   }
@@ -203,7 +204,7 @@ export async function load(library, folder, options = {}) {
     }
     // 3. The most probable tags. An entity begins with B-, S-, U-, or where no entity of
     // its type continues; a plain tag but O is inside of one.
-    const entities = [];
+    const found = [];
     const tags = [];
     let previous = "O";
     for (const [i, { 0: word, index: start }] of words.entries()) {
@@ -215,16 +216,20 @@ export async function load(library, folder, options = {}) {
       const begins = tag !== "O" && (/^[BSU]-/.test(tag) || isOver);
       tags.push(begins && label.startsWith("I-") ? `B-${label.slice(2)}` : label);
       previous = tag;
-      if (begins) entities.push({ label: tag.slice(2), start, found: [] });
+      if (begins) found.push({ label: tag.slice(2), start, first: i, shares: [] });
       if (tag === "O") continue;
-      entities.at(-1).end = start + word.length;
-      entities.at(-1).found.push(probabilities[best]);
+      Object.assign(found.at(-1), { end: start + word.length, last: i });
+      found.at(-1).shares.push(probabilities[best]);
     }
-    for (const entity of entities) {
-      const { start, end, found } = entity;
-      entity.text = text.slice(start, end);
-      entity.probability = found.reduce((a, b) => a + b, 0) / found.length;
-      delete entity.found;
+    // 4. The entities that are sure enough.
+    const { temperature = 1, threshold = 0 } = facts;
+    const entities = [];
+    for (const { label, start, end, first, last, shares } of found) {
+      const share = shares.reduce((a, b) => a + b, 0) / shares.length;
+      const probability = 1 / (1 + (1 / share - 1) ** (1 / temperature));
+      if (probability >= threshold) {
+        entities.push({ label, start, end, text: text.slice(start, end), probability });
+      } else tags.fill("O", first, last + 1);
     }
     return { entities, words: words.map(([word]) => word), tags };
   }

@@ -321,7 +321,7 @@ class SpanAnswers(dataset.Answers):
     def judged_labels(self) -> dataset.JudgedLabels:
         """Returns two classes for each question: its right answers together, and the
         best of the wrong ones."""
-        logits, is_right, _ = self.candidates()
+        logits, is_right, *_ = self.candidates()
         shares, rows = scipy.special.softmax(logits, axis=-1), np.arange(len(logits))
         wrong = np.where(is_right, 0, shares)
         names = []

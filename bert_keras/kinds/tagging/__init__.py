@@ -43,7 +43,7 @@ class FoundEntity(pydantic.BaseModel):
     """The character after its last."""
     label: str
     probability: Computed
-    """Mean of its words' tags."""
+    """Mean of its words' tags; of a calibrated run the calibrated one."""
 
 
 class TaggedText(TaggedSentence):
@@ -73,7 +73,7 @@ class Tagging(Labelled):
     )
     has_labels = judges_labels = True
     always_windows = True
-    examples = "sentences"
+    examples, several = "sentences", "entities"
     metrics = (LOSS, *map(Metric, ("accuracy", "precision", "recall", "f1")))
     resampled = ("f1", "accuracy")
     own_settings = ("feature_layers", "document_context")

@@ -60,11 +60,12 @@ class TaggingDataset(dataset.Dataset):
 
     def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
         if not self.reads_text:
-            tags = answers.tags()
+            tags = answers.tags(decision=decision)
             content = ner.with_columns(self.path, self.rows, tags, suffix=suffix)
             return {"predictions": content}
         fields = {"text", "entities"}
-        rows = [record.model_dump(include=fields) for record in answers.records()]
+        records = answers.records(decision=decision)
+        rows = [record.model_dump(include=fields) for record in records]
         if ner.is_json(self.path):
             records = ner.read_records(self.path, has_tags=self.has_labels)
             whole = (row.cells for row in records)
@@ -116,12 +117,49 @@ class TaggingAnswers(dataset.Answers):
     """`(num_words, num_labels)` float32, sentence after sentence."""
     labels: tuple[str, ...]
 
-    def tags(self) -> list[tuple[str, ...]]:
+    def tags(
+        self, *, decision: tasks.Decision = tasks.LIKELIEST
+    ) -> list[tuple[str, ...]]:
         """Returns the most probable tag of each word of each sentence, IOB as IOB2: an
-        entity that the model begins with `I-` is made to begin with `B-`."""
+        entity that the model begins with `I-` is made to begin with `B-`. Words of
+        entities that are too improbable for a promise have `O`."""
         tags = iter([self.labels[place] for place in self.word_logits.argmax(axis=-1)])
         rows = (list(itertools.islice(tags, len(s.words))) for s in self.sentences)
-        return [tag_schemes.to_iob2(row) for row in rows]
+        rows = [tag_schemes.to_iob2(row) for row in rows]
+        if decision.is_promise:
+            rows = [[*row] for row in rows]
+            for row, found in zip(rows, self.entities(rows, decision), strict=True):
+                for (_, begin, end), probability in found:
+                    if not decision.is_given(probability):
+                        row[begin:end] = [tag_schemes.OUTSIDE] * (end - begin)
+        return [*map(tuple, rows)]
+
+    def entities(
+        self, tags: Iterable[Sequence[str]], decision: tasks.Decision = tasks.LIKELIEST
+    ) -> Iterator[list[tuple[tag_schemes.Entity, float]]]:
+        """Yields the entities of each sentence's tags with their probabilities: means
+        of their words' best tags, whose log odds are divided by the temperature."""
+        best = scipy.special.softmax(self.word_logits.astype(float), axis=-1).max(-1)
+        end = 0
+        for row in tags:
+            begin, end = end, end + len(row)
+            found = tag_schemes.entities(row)
+            means = [best[begin + e.start : begin + e.end].mean() for e in found]
+            odds = scipy.special.logit(means) / decision.temperature
+            yield [*zip(found, scipy.special.expit(odds).tolist(), strict=True)]
+
+    def candidates(self) -> dataset.Candidates | None:
+        """Returns the predicted entities, of which those of one sentence depend on one
+        another; `None`: plain tags mark no entities."""
+        if tag_schemes.scheme_of(self.labels) == "plain":
+            return None
+        every = []
+        for row, found in enumerate(self.entities(self.tags())):
+            right = tag_schemes.entities(self.sentences[row].tags or ())
+            every += [(share, entity in right, row) for entity, share in found]
+        shares, is_right, texts = np.array(every).reshape(-1, 3).T
+        log_odds = scipy.special.logit(shares.clip(max=1 - 1e-15))
+        return dataset.Candidates.of_several(log_odds, is_right > 0, texts.astype(int))
 
     def judged_labels(self) -> dataset.JudgedLabels:
         ids = label_ids(self.sentences, self.labels, path="the data")
@@ -156,10 +194,9 @@ class TaggingAnswers(dataset.Answers):
         return by_word | entity_scores((s.tags for s in self.sentences), self.tags())
 
     def records(self, *, decision=tasks.LIKELIEST) -> Iterator[answers.Record]:
-        best = scipy.special.softmax(self.word_logits.astype(float), axis=-1).max(-1)
-        end = 0
-        for sentence, tags in zip(self.sentences, self.tags(), strict=True):
-            begin, end = end, end + len(tags)
+        every = self.tags(decision=decision)
+        parts = self.sentences, every, self.entities(every, decision)
+        for sentence, tags, found in zip(*parts, strict=True):
             words, right, _, line, text, places = sentence
             values = {"words": words, "line": line, "labels": right, "prediction": tags}
             if text is None:
@@ -170,9 +207,9 @@ class TaggingAnswers(dataset.Answers):
                     start=places[first][0],
                     end=places[stop - 1][1],
                     label=label,
-                    probability=float(best[begin + first : begin + stop].mean()),
+                    probability=probability,
                 )
-                for label, first, stop in tag_schemes.entities(tags)
+                for (label, first, stop), probability in found
             )
             yield TaggedText(**values, text=text, entities=entities)
 

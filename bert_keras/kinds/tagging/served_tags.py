@@ -27,6 +27,7 @@ import scipy.special
 import tensorflow as tf
 
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import tasks
 from bert_keras.graphs import graph_tokenizer, graph_windows
 from bert_keras.kinds import served
 from bert_keras.kinds.tagging import tag_schemes
@@ -46,11 +47,14 @@ class Tags(served.ServedModel):
     and, `(batch_size, num_entities)` each, padded with "" and 0, with one column at
     least: `entity`, strings, as in the text; `type`, strings; `start` and `end`, int32:
     `text[start:end]` in Python is the entity; `probability`, float32, the mean of its
-    words.
+    words. Of a calibrated run it is the calibrated one, and entities below the
+    threshold are left out.
 
     Signature `words`: `words`, `(batch_size, num_words)` strings, padded with "".
     Answers, of the same shape: `tags`, strings, as `TaggingAnswers` has them, and
-    `probability`, float32, of each tag; "" and 0 for padding.
+    `probability`, float32, of each tag; "" and 0 for padding. Of a calibrated run the
+    words of an entity have its calibrated probability, also where the tag is `O`
+    because the entity is left out.
 
     Signature `documents`, if the model was trained with documents around its sentences:
     `words` as before, and `document`, `(batch_size,)` strings. Consecutive sentences
@@ -114,7 +118,7 @@ class Tags(served.ServedModel):
             documents = tf.cumsum(tf.cast(tf.concat(is_new, 0), tf.int64))
         # 3. Tag them, and put the tags where the words were.
         logits = self._logits(spelled.values, spelled.row_lengths(), documents)
-        tagged = tag(logits, sentences, self.labels)
+        tagged = tag(logits, sentences, self.labels, self.decision)
         return {
             "tags": tf.scatter_nd(places, tagged.tags, shape),
             "probability": tf.scatter_nd(places, tagged.probabilities, shape),
@@ -129,7 +133,7 @@ class Tags(served.ServedModel):
             code_points, sentences, starts.values, ends.values
         )
         logits = self._logits(spelled, starts.row_lengths())
-        tagged = tag(logits, sentences, self.labels)
+        tagged = tag(logits, sentences, self.labels, self.decision)
         # 2. Describe each entity by its first and last word.
         first, last, probabilities = tagged.entities()
         sentence = tf.gather(sentences, first)
@@ -224,8 +228,13 @@ class Tags(served.ServedModel):
         probabilities = scipy.special.softmax(answers.word_logits, axis=-1)
         ranked = np.sort(np.pad(probabilities, [(0, 0), (1, 0)]), axis=-1)
         is_clear = iter(ranked[:, -1] - ranked[:, -2] >= self.clear_cut)
-        for record in answers.records():
-            if all([next(is_clear) for _ in record.words]):
+        decision = self.decision
+        every = answers.entities(answers.tags(), decision)
+        for record in answers.records(decision=decision):
+            gaps = [abs(p - decision.threshold) for _, p in next(every)]
+            clear = [next(is_clear) for _ in record.words]
+            clear += [not decision.is_promise or gap >= self.clear_cut for gap in gaps]
+            if all(clear):
                 columns = {
                     name: [getattr(entity, name) for entity in record.entities]
                     for name in ("start", "end", "probability")
@@ -259,9 +268,15 @@ class Tagged(NamedTuple):
         )
 
 
-def tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> Tagged:
+def tag(
+    logits: tf.Tensor,
+    sentences: tf.Tensor,
+    labels: Sequence[str],
+    decision: tasks.Decision = tasks.LIKELIEST,
+) -> Tagged:
     """Chooses the most probable labels of words, and finds where entities begin;
-    `sentences` are `(num_words,)` numbers, ascending."""
+    `sentences` are `(num_words,)` numbers, ascending. Entities that are too improbable
+    for a promise are no entities."""
     label_ids = tf.argmax(logits, axis=-1)
 
     def of_words(values):
@@ -278,12 +293,26 @@ def tag(logits: tf.Tensor, sentences: tf.Tensor, labels: Sequence[str]) -> Tagge
     continues &= ~before(is_end, False)
     begins_entity = (types != "") & (is_begin | ~continues)
     as_begins = [f"B-{x[2:]}" if x.startswith("I-") else x for x in labels]
-    return Tagged(
-        tags=tf.where(begins_entity, of_words(as_begins), of_words([*labels])),
-        types=types,
-        probabilities=tf.reduce_max(tf.nn.softmax(logits), axis=-1),
-        begins_entity=begins_entity,
-    )
+    tags = tf.where(begins_entity, of_words(as_begins), of_words([*labels]))
+    # The log odds of a mean near 1 need more digits than float32 has.
+    shares = tf.nn.softmax(tf.cast(logits, tf.float64))
+    probabilities = tf.reduce_max(shares, axis=-1)
+    if decision.is_promise:
+        # Entity 0 are all words outside of entities.
+        is_in = types != ""
+        numbers = tf.cumsum(tf.cast(begins_entity, tf.int32))
+        entity = tf.where(is_in, numbers, 0)
+        mean = tf.math.unsorted_segment_mean(
+            probabilities, entity, 1 + tf.reduce_max(tf.concat([[0], numbers], 0))
+        )
+        log_odds = tf.math.log(mean) - tf.math.log1p(-mean)
+        calibrated = tf.gather(tf.sigmoid(log_odds / decision.temperature), entity)
+        is_given = decision.is_given(calibrated) | ~is_in
+        tags = tf.where(is_given, tags, tag_schemes.OUTSIDE)
+        types, begins_entity = tf.where(is_given, types, ""), begins_entity & is_given
+        probabilities = tf.where(is_in, calibrated, probabilities)
+    probabilities = tf.cast(probabilities, tf.float32)
+    return Tagged(tags, types, probabilities, begins_entity)
 
 
 class WordWindows(NamedTuple):

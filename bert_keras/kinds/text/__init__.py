@@ -210,6 +210,7 @@ class MultiLabel(_Text):
     record = MultiLabelText
     names = _names(problem_type="multi_label_classification", activation="sigmoid")
     has_labels = has_several = judges_labels = True
+    several = "labels"
     metrics = (LOSS, *map(Metric, ("accuracy", "micro_f1", "macro_f1")))
     metrics += (Metric("best_micro_f1"), Metric("best_macro_f1"))
     accepts = Classification.accepts

@@ -50,7 +50,8 @@ class SeveralLabels(Labels):
     `(batch_size, num_labels)` float32, each of its label by itself; `holds`, the same
     shape, 1 where a probability reaches the threshold of its label, else 0 (int32); and
     `labels`, the same shape, strings: the labels that hold, the most probable first,
-    then empty strings. A run without thresholds has `text_forms.THRESHOLD`.
+    then empty strings. A run without thresholds has `text_forms.THRESHOLD`. A
+    calibrated run has calibrated probabilities, and one threshold for all labels.
     """
 
     def __init__(self, trained: served.Trained):
@@ -60,10 +61,10 @@ class SeveralLabels(Labels):
     @property
     def decisions(self):
         pairs = zip(self.labels, self._thresholds.tolist(), strict=True)
-        return {"thresholds": dict(pairs)}
+        return {**super().decisions, "thresholds": dict(pairs)}
 
     def present(self, ids, numbers):
-        probabilities = tf.sigmoid(numbers["logits"])
+        probabilities = tf.sigmoid(numbers["logits"] / self.decision.temperature)
         holds = probabilities >= self._thresholds
         order = tf.argsort(probabilities, direction="DESCENDING", stable=True)
         in_order = tf.gather(holds, order, batch_dims=1)

@@ -305,17 +305,22 @@ class TextAnswers(dataset.Answers):
 class MultiLabelAnswers(TextAnswers):
     """Labels, any number of them, that a model predicts for texts."""
 
-    @functools.cached_property
-    def probabilities(self) -> np.ndarray:
+    def probabilities(self, decision: tasks.Decision = tasks.LIKELIEST) -> np.ndarray:
         """Returns each label's own probability, `(num_rows, num_labels)` float32."""
-        return scipy.special.expit(self.logits.astype(np.float32))
+        logits = self.logits.astype(np.float32) / decision.temperature
+        return scipy.special.expit(logits)
 
-    def candidates(self) -> None:
-        """Labels of one text are not independent of one another."""
+    def candidates(self) -> dataset.Candidates:
+        """Returns the labels that are likelier than not; those of one text depend on
+        one another."""
+        rows, labels = np.nonzero(self.probabilities() >= THRESHOLD)
+        targets = 0 * self.logits if self.targets is None else self.targets
+        right = targets[rows, labels] > 0
+        return dataset.Candidates.of_several(self.logits[rows, labels], right, rows)
 
     def judged_labels(self) -> dataset.JudgedLabels:
         rows, groups = (axis.ravel() for axis in np.indices(self.targets.shape))
-        holds = self.probabilities.astype(float).ravel()
+        holds = self.probabilities().astype(float).ravel()
         names = np.array(self.task.labels, object)[groups]
         return dataset.JudgedLabels(
             rows=rows,
@@ -333,7 +338,7 @@ class MultiLabelAnswers(TextAnswers):
                 "no text of the dev file has the label %r: its threshold stays %g",
                 *(label, THRESHOLD),
             )
-        best = best_thresholds(self.probabilities, self.targets)
+        best = best_thresholds(self.probabilities(), self.targets)
         # The probabilities of a run that diverged reach no threshold.
         best = np.nan_to_num(best, nan=THRESHOLD)
         by_label = dict(zip(labels.tolist(), best.tolist(), strict=True))
@@ -344,10 +349,12 @@ class MultiLabelAnswers(TextAnswers):
         (share of texts of which all labels are right), `micro_f1` (over all labels of
         all texts) and `macro_f1` (mean over labels that occur or are given); and
         `best_micro_f1` and `best_macro_f1` with the thresholds that are best for each
-        label on these very texts."""
+        label on these very texts. Of a promise, they are those of the labels that are
+        likelier than not, given or not."""
         logits, targets = self.logits.astype(float), self.targets
-        holds = self._holds(decision)
-        best = self.probabilities >= best_thresholds(self.probabilities, targets)
+        holds = self._holds(tasks.LIKELIEST if decision.is_promise else decision)
+        probabilities = self.probabilities()
+        best = probabilities >= best_thresholds(probabilities, targets)
         best_scores = _f1_scores(best, targets)
         return {
             # Cross entropy of sigmoids from logits, where no exponential overflows.
@@ -358,11 +365,13 @@ class MultiLabelAnswers(TextAnswers):
         }
 
     def columns(self, *, decision=tasks.LIKELIEST) -> dict[str, tables.Column]:
-        columns = logit_scores.probability_columns(self.probabilities, self.task.labels)
+        probabilities = self.probabilities(decision)
+        columns = logit_scores.probability_columns(probabilities, self.task.labels)
         return {"prediction": tables.Column(self._predicted(decision)), **columns}
 
     def records(self, *, decision=tasks.LIKELIEST) -> Iterator[answers.Record]:
-        parts = self.rows, self._predicted(decision), self.probabilities.tolist()
+        every = self.probabilities(decision).tolist()
+        parts = self.rows, self._predicted(decision), every
         for row, labels, probabilities in zip(*parts, strict=True):
             yield MultiLabelText(
                 text=row.text,
@@ -374,7 +383,8 @@ class MultiLabelAnswers(TextAnswers):
             )
 
     def _holds(self, decision: tasks.Decision) -> np.ndarray:
-        return self.probabilities >= threshold_row(decision, self.task.labels)
+        thresholds = threshold_row(decision, self.task.labels)
+        return self.probabilities(decision) >= thresholds
 
     def _predicted(self, decision: tasks.Decision) -> list[tuple[str, ...]]:
         """Returns the labels that each text is given."""
@@ -383,8 +393,11 @@ class MultiLabelAnswers(TextAnswers):
 
 
 def threshold_row(decision: tasks.Decision, labels: Sequence[str]) -> np.ndarray:
-    """Returns thresholds in the order of the labels, `(num_labels,)` float32."""
+    """Returns thresholds in the order of the labels, `(num_labels,)` float32; a promise
+    is about labels that are likelier than not."""
     chosen = decision.label_thresholds
+    if decision.is_promise:
+        chosen = dict.fromkeys(labels, max(THRESHOLD, decision.threshold))
     return np.array([chosen.get(label, THRESHOLD) for label in labels], np.float32)
 
 

@@ -135,6 +135,11 @@ def read_data(
     # 1. Facts that a resumed run must find unchanged.
     has_labels = bool(settings.distillation.hard_weight)
     is_plain = not is_tuned(teacher)
+    if (part := splits.calibration_part(settings)) and (is_plain or not has_labels):
+        raise InputError(
+            f"--calibrate {part.name} is a part of a labelled training file: give "
+            "--labels, or leave it out"
+        )
     is_corpus = is_plain and corpora.is_corpus(train)
     listing = files.join(train, manifest.MANIFEST_NAME) if is_corpus else train
     recorded = {
@@ -169,6 +174,7 @@ def read_data(
     # 3. Facts that the teacher's logits depend on: data, weights, precision, and the
     # settings of inputs; the seed decides which share of the examples is read.
     names = {*INHERITED_SETTINGS, "precision", "lengths", "train_fraction"}
+    names |= {"calibration_fraction"}
     names |= set() if settings.train_fraction == 1 else {"seed"}
     facts = {
         "train_sha256": recorded["train_sha256"],

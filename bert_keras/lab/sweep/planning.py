@@ -35,6 +35,7 @@ MAX_NAME_LENGTH = 250
 """Longest name of a run: a file name that has room for `.log`."""
 
 _FIXED_KEYS = ("task", "columns", "regression", "multi_label", "embedding.metric")
+_FIXED_KEYS += ("calibration_fraction",)
 
 
 class Fold(NamedTuple):

@@ -1,11 +1,14 @@
 """A share of the training file, held out by what the examples are about."""
 
+import dataclasses
 import functools
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from bert_keras.core.errors import InputError
+from bert_keras.core.settings import finetuning
 from bert_keras.kinds import splits
 from bert_keras.kinds.choice import dataset as choice_data
 from bert_keras.kinds.span import dataset as span_data
@@ -38,7 +41,8 @@ def test_a_part_is_in_percent_or_one_of_several(tmp_path, monkeypatch):
         (["4/4", "b.tsv"], ("4/4", 0.75, 1)),
         *((dev, None) for dev in (["dev.tsv"], ["data/5"], [], ["20%"])),
     ):
-        assert splits.parse_split(dev) == expected, dev
+        found = splits.parse_split(dev)
+        assert found == (expected and (*expected, "--dev")), dev
 
 
 @pytest.mark.parametrize(
@@ -82,6 +86,38 @@ def test_no_side_may_be_empty():
         "holds 0 out: give another part, or a file",
     ):
         splits.split(texts("a", "a", "a"), part("10%"))
+
+
+class Rows(NamedTuple):
+    """A kind that reads these rows from any file."""
+
+    rows: text_forms.TextDataset
+
+    def read(self, *_, **__):
+        return self.rows
+
+
+def test_rows_set_aside_are_in_no_other_part(tmp_path):
+    """Equal texts stay together, and half of each fold is left."""
+    keys = [str(n) for n in range(600)] * 2
+    rows = kind_data.texts(*(("ab"[int(key) % 2], key) for key in keys))
+    kind = Rows(dataclasses.replace(rows, has_labels=True))
+    settings = finetuning.FinetuningConfig(calibration_fraction=0.5)
+    part = splits.calibration_part(settings)
+    assert part == ("50%", 0, 0.5, "--calibrate")
+    apart = {row.text for row in splits.split(kind.rows, part)[1].rows}
+    assert 250 < len(apart) < 350
+    train = tmp_path / "train.tsv"
+    folds = [f"{n}/3" for n in (1, 2, 3)]
+    for dev in ("30%", *folds):
+        data = splits.read(kind, train, [dev], settings).data
+        trained, held_out = ({row.text for row in d.rows} for d in data)
+        assert trained | held_out == {*keys} - apart and not trained & held_out
+        assert len(data[0]) + len(data[1]) == 2 * (600 - len(apart))
+        assert 60 < len(held_out) < 140
+    with pytest.raises(InputError, match="--calibrate 50% holds 0 out: give another"):
+        splits.split(texts("1"), part)
+    assert splits.calibration_part(finetuning.FinetuningConfig()) is None
 
 
 def test_the_subjects_of_examples():

@@ -368,15 +368,6 @@ def test_files_that_the_run_knows_and_runs_that_give_no_label(made, tmp_path):
         (run / run_directory.INPUTS_NAME).write_text(json.dumps({key: value}))
         with pytest.raises(InputError, match=f"the run was {verb} on this very file"):
             made.calibrate(run)
-    several = make.make_run(
-        tmp_path / "several",
-        VOCABULARY,
-        settings=TEXT.model_copy(update={"multi_label": True}),
-        kind="multi_label",
-        labels=LABELS,
-    )
-    with pytest.raises(InputError, match="a model for multi_label, expected one for"):
-        made.calibrate(several)
     with pytest.raises(InputError, match="expected a run directory made by"):
         made.calibrate(tmp_path)
 

@@ -1,5 +1,6 @@
 """The temperature, and a threshold that keeps its promise."""
 
+import functools
 import math
 from fractions import Fraction
 
@@ -84,7 +85,7 @@ def promise_in(world, rng, num_rows):
     share = rng.random(num_rows)
     answers = dataset.Answered(share, rng.random(num_rows) < world(share))
     first = rng.random(num_rows) < 0.25
-    parts = [dataset.Answered(*(v[part] for v in answers)) for part in (first, ~first)]
+    parts = [dataset.Answered(*(v[p] for v in answers[:2])) for p in (first, ~first)]
     tested = thresholds.choose_threshold(*parts, precision=0.9, confidence=0.95)
     if tested.lowest is None:
         return None
@@ -136,6 +137,124 @@ def test_an_interval_is_too_narrow_at_most_as_often_as_it_says(num_rows):
     assert narrow > repeats * 0.025
     few = rng.random(58)
     assert thresholds.half_width(few, precision=0.95, confidence=0.95) == math.inf
+
+
+# ---- answers that depend on one another ---------------------------------------------
+
+
+def all_or_none(rng, num_groups):
+    """Texts whose one to six answers are all right or all wrong."""
+    sizes = rng.integers(1, 7, num_groups)
+    return sizes, np.repeat(rng.random(num_groups) < 0.9 - 1e-9, sizes)
+
+
+def long_ones_are_wrong(rng, num_groups):
+    """One text in ten has eight answers, which are wrong too often for the others."""
+    is_long = rng.random(num_groups) < 0.1
+    sizes = np.where(is_long, 8, 2)
+    share = np.repeat(np.where(is_long, 0.29, 0.015), sizes)
+    # In a long text all are wrong at once.
+    drawn = np.repeat(rng.random(num_groups), sizes)
+    drawn = np.where(np.repeat(is_long, sizes), drawn, rng.random(sizes.sum()))
+    return sizes, drawn >= share
+
+
+def rarely_all_are_wrong(rng, num_groups):
+    """One text in 25 has nine answers, all wrong; the three of the others are right."""
+    is_long = rng.random(num_groups) < 0.04
+    sizes = np.where(is_long, 9, 3)
+    return sizes, ~np.repeat(is_long, sizes)
+
+
+GROUPED = (all_or_none, long_ones_are_wrong, rarely_all_are_wrong)
+
+
+def true_precision(world, most):
+    """Of groups of more than `most` answers, so many count: see the product."""
+    sizes, is_right = world(np.random.default_rng(9), 200_000)
+    starts = np.cumsum(sizes) - sizes
+    weights, right = np.minimum(sizes, most), np.add.reduceat(is_right, starts)
+    return float((weights * right / sizes).sum() / weights.sum())
+
+
+def grouped_parts(world, rng, num_groups):
+    """Answers as sure as chance has it, and whether they are of the first part."""
+    sizes, is_right = world(rng, num_groups)
+    groups = np.repeat(np.arange(num_groups), sizes)
+    answers = dataset.Answered(rng.random(len(groups)), is_right, groups)
+    first = (rng.random(num_groups) < 0.25)[groups]
+    return [dataset.Answered(*(v[part] for v in answers)) for part in (first, ~first)]
+
+
+@pytest.mark.parametrize("num_groups", [150, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("world", GROUPED)
+def test_a_promise_about_dependent_answers_is_kept(world, num_groups, monkeypatch):
+    """In each world a little less is right than promised, at all thresholds."""
+    # A fifth of the thresholds is tested five times as fast.
+    monkeypatch.setattr(thresholds, "NUM_THRESHOLDS", 20)
+    rng, repeats, broken = np.random.default_rng(num_groups), 500, {True: 0, False: 0}
+    truths = functools.cache(functools.partial(true_precision, world))
+    assert truths(9) < 0.9
+    for _ in range(repeats):
+        parts = grouped_parts(world, rng, num_groups)
+        most = thresholds.most_counted(parts[0])
+        for are_grouped in broken:
+            if not are_grouped:
+                parts, most = [part._replace(texts=None) for part in parts], 9
+            tested = thresholds.choose_threshold(*parts, precision=0.9, confidence=0.95)
+            broken[are_grouped] += tested.lowest is not None and truths(most) < 0.9
+    assert broken[True] <= repeats * 0.05 + 3 * math.sqrt(repeats * 0.05 * 0.95)
+    # The binomial test, for which all answers are independent, breaks it.
+    assert broken[False] > repeats * 0.05 + 2 * math.sqrt(repeats * 0.05 * 0.95)
+
+
+def test_p_values_of_groups_by_their_definition():
+    rng = np.random.default_rng(4)
+    parts = grouped_parts(long_ones_are_wrong, rng, 60)
+    most, precision = thresholds.most_counted(parts[0]), 0.8
+    grid = np.array([0.9, 0.5, 0.0])
+    actual = thresholds.text_p_values(*parts, grid, precision)
+    for threshold, p_value in zip(grid, actual, strict=True):
+        products = np.ones((2, len(thresholds.BETS)))
+        for product, part in zip(products, parts, strict=True):
+            for group in {*part.texts.tolist()}:
+                is_in = (part.texts == group) & (part.probabilities >= threshold)
+                n, w = is_in.sum(), (is_in & ~part.is_right).sum()
+                x = ((1 - precision) * n - w) * (most / n if n > most else 1)
+                assert x >= -precision * most - 1e-12
+                product *= 1 + thresholds.BETS / (precision * most) * x
+        mean = (products[0] * products[1]).sum() / products[0].sum()
+        assert p_value == pytest.approx(min(1, 1 / mean), rel=1e-9)
+    assert 0 < actual.min() < 1
+
+
+def test_how_many_answers_of_a_group_count():
+    def most_of(sizes):
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        ones = np.ones(len(groups))
+        return thresholds.most_counted(dataset.Answered(ones, ones > 0, groups))
+
+    assert [most_of(sizes) for sizes in ([], [0], [1, 1], [3], [2, 0, 5])] == [
+        *(1, 1, 1, 3, 5)
+    ]
+    # Of 210 answers, three may be left out.
+    assert most_of([2] * 100 + [10]) == 8
+    one = dataset.Answered(np.ones(3), np.ones(3, bool))
+    assert thresholds.most_counted(one) == 1
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_so_many_answers_in_groups_can_keep_a_promise(size):
+    """Nearly as few groups, all right, as independent answers."""
+    for factor, is_enough in ((0.95, False), (1.15, True)):
+        number = round(factor * thresholds.fewest_rows(0.95, 0.95))
+        groups = np.repeat(np.arange(number), size)
+        right = np.ones(len(groups), bool)
+        part = dataset.Answered(np.full(len(groups), 0.8), right, groups)
+        tested = thresholds.choose_threshold(
+            part, part, precision=0.95, confidence=0.95
+        )
+        assert (tested.lowest is not None) == is_enough
 
 
 # ---- the temperature -----------------------------------------------------------------

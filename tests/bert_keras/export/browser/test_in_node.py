@@ -176,7 +176,10 @@ def test_answers_are_those_of_predict(name, exported, tmp_path, node_modules):
     assert len(distinct) > 5 or name == "classes"
 
 
-@pytest.mark.parametrize("name", ["pairs", "spans", "spans_or_none", "ranking"])
+CALIBRATED = ("pairs", "spans", "spans_or_none", "ranking", "several_labels", "names")
+
+
+@pytest.mark.parametrize("name", CALIBRATED)
 def test_a_calibrated_run_says_nothing_where_predict_does(
     name, exported, tmp_path, node_modules
 ):
@@ -184,10 +187,16 @@ def test_a_calibrated_run_says_nothing_where_predict_does(
     promise = test_promises.PROMISE.model_copy(update={"threshold": 0.0})
     run_directory.write_calibration(run, promise)
     model = finetuned.FinetunedModel.load(run, precision="float32")
-    shares = [
-        getattr(record, "probability", None) or max(record.probabilities.values())
-        for record in model.predict(examples_of(name))
-    ]
+    shares = []
+    for record in model.predict(examples_of(name)):
+        values = record.model_dump()
+        several = [entity["probability"] for entity in values.get("entities", ())]
+        several += values.get("probabilities", {}).values()
+        if name == "several_labels":
+            several = [share for share in several if share > 0.5]
+        elif name != "names":
+            several = [values.get("probability") or max(several)]
+        shares += several
     # Between two of the probabilities.
     low, high = np.sort(shares)[[len(shares) // 2, len(shares) // 2 + 1]]
     assert high > low

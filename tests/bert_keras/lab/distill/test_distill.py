@@ -416,6 +416,7 @@ MISTAKES = [
     ({}, {"label_smoothing": 0.1}, "`label_smoothing` is for labels: give --labels"),
     ({}, {"task": "tagging"}, "is for classification, but the task tagging is tagg"),
     ({"dev": ["10%"]}, {}, "is a part of a labelled training file: give --labels, or"),
+    ({}, {"calibration_fraction": 0.1}, "--calibrate 10% is a part of a labelled trai"),
     ({}, {"max_seq_length": 40}, "is 40, but the student takes 32 tokens at most: --"),
     (INIT, losses(init_embeddings=True), "is for a student of sizes alone, this one"),
     (INIT, losses(init_layers=(1,)), "has weights of its own: leave out `distillatio"),
