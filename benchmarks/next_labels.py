@@ -5,7 +5,7 @@
 
 Two sets: `films`, whose texts are phrases of SST-2's training file of eight words or
 more, evaluated on its dev file; and `authors`, for which passages of about twenty words
-stand, each by one of six authors (17 books of Project Gutenberg), as often as their
+stand, each by one of six authors (19 books of Project Gutenberg), as often as their
 books are long, with 1,000 other passages of the same books to evaluate on.
 
 A seed draws a pool of 5,000 texts and its first 200 rows. In each round the published

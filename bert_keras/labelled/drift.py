@@ -10,7 +10,7 @@ another completely (Kish, 1965): copies of three texts count as three rows.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -49,7 +49,7 @@ class Measured(NamedTuple):
         for name, values in self.values.items():
             # The least values that 5, 10, ... 95 % of the rows do not exceed.
             places = np.unique(np.sort(values)[(np.arange(1, 20) * size - 1) // 20])
-            points = [(float(p), float((values <= p).mean())) for p in places]
+            points = tuple((float(p), float((values <= p).mean())) for p in places)
             described[name] = tasks.Distribution(num_rows=self.num_rows, points=points)
         return described
 
@@ -87,7 +87,7 @@ def measure(
 ) -> Measured:
     """Measures examples of a file, `MAX_ROWS` at most, and the answers to them."""
     rows = np.random.default_rng(0).permutation(len(data))[:MAX_ROWS]
-    keys, values = data.keys(), {"pieces": [], "unknown": []}
+    keys, values = data.keys(), dict[str, Any](pieces=[], unknown=[])
     for row in rows:
         texts = data.subset([row]).contents().texts
         ids = [i for parts in texts for p in parts if p for i in tokenizer.encode(p)]

@@ -90,6 +90,12 @@ def test_what_the_figures_say(folder, monkeypatch):
     assert page.index(f"<strong>{first}</strong>") < page.index(">Baselines</h2>")
 
 
+def test_three_shares_tell_what_more_labels_would_bring(folder):
+    sentences = compare(folder, "good", fractions=(0.3, 0.6, 1.0), num_seeds=2)
+    assert sentences[-1].startswith("With twice the labels (200) expect accuracy 0.")
+    assert sentences[-1] in (folder / "out/report.md").read_text()
+
+
 def test_it_resumes_and_takes_more(folder):
     compare(folder, "good", num_seeds=2)
     runs = ("train_fraction=1,seed=12345", "train_fraction=1,seed=12346")
