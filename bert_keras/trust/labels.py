@@ -170,10 +170,13 @@ def list_suspects(
             for names in (given, likelier)
         ]
         for place in (judged.labels[worst], best[worst]):
-            cells.append(f"{judged.probabilities[worst, place]:.4f}")
+            # As spreadsheets write numbers when they save the table.
+            cells.append(f"{round(judged.probabilities[worst, place], 4):g}")
         reason = CONFLICT if row in conflicts else "unlikely"
         change, text = "yes" if is_own else "no", " / ".join(contents.texts[row])
         cells = (places[row], change, reason, *cells, text)
+        # Of questions, texts may have halves of surrogate pairs.
+        cells = (cell.encode(errors="replace").decode() for cell in cells)
         found.table.append(dict(zip(COLUMNS, cells, strict=True)))
         new = np.where(is_changed[own], likelier[own], given[own])
         found.labels.append((row, tuple(filter(None, new))))
@@ -194,7 +197,9 @@ def _write(
             check_choice(name, cells["change"], ("yes", "no"))
     table = tables.joined(found.table, {}, suffix=".tsv") if found.table else ""
     table = table or "\t".join(COLUMNS) + "\n"
-    if path.is_file() and files.read_text(path) != table:
+    # Spreadsheets may sort rows, and end lines in their way.
+    lines = sorted(filter(None, table.split("\n")))
+    if path.is_file() and sorted(filter(None, reading.read_lines(path))) != lines:
         raise InputError(
             f"{path}: has other rows than those found now: only its column `change` "
             "may be edited; delete the table, or choose another directory"

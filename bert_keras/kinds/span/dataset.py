@@ -80,7 +80,8 @@ class SpanDataset(dataset.Dataset):
             answers = {"text": texts, "answer_start": starts}
             if changes.get(row, ()) is not None:
                 cells = question._asdict() | {"answers": answers}
-                content += files.to_json(cells, ensure_ascii=False) + "\n"
+                # In ASCII, which can write half of a surrogate pair.
+                content += files.to_json(cells) + "\n"
         return ".jsonl", content
 
     def for_training(self) -> "SpanDataset":

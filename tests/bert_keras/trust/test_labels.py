@@ -139,7 +139,13 @@ def test_a_second_call_writes_the_same_and_follows_edited_changes(
     assert cli.main(opinions.arguments(output)) == 0
     assert (output / "suspects.tsv").read_text() == edited != table
     assert f"{first['text']}\t{first['label']}" in (output / "without.tsv").read_text()
-    # 2. Other edits would be lost.
+    # 2. A spreadsheet sorts the rows, and writes its own ends of lines.
+    header, *rows = edited.splitlines()
+    saved = "\r\n".join([header, *sorted(rows, reverse=True)])
+    (output / "suspects.tsv").write_bytes(b"\xef\xbb\xbf" + saved.encode())
+    assert cli.main(opinions.arguments(output)) == 0
+    assert (output / "suspects.tsv").read_text() == edited
+    # 3. Other edits would be lost.
     (output / "suspects.tsv").write_text(edited.replace("unlikely", "likely", 1))
     before = contents(output)
     with pytest.raises(InputError, match="only its column `change` may be edited"):
@@ -470,6 +476,34 @@ def test_a_question_with_another_answer(tmp_path):
     assert places == [
         (name, (squad.Answer(right, start),))
         for name, right, start in (("a", "Ada", 0), ("b", "Ben", 8), ("c", "Eve", 16))
+    ]
+
+
+def test_half_of_a_surrogate_pair_is_written(tmp_path):
+    questions = [
+        squad.Question(
+            name, "who?", f"Ada met \ud83d {name}", (squad.Answer("Ada", 0),)
+        )
+        for name in ("a", "b")
+    ]
+    data = span.SpanDataset(
+        path=tmp_path, rows=questions, has_labels=True, has_impossible=False
+    )
+    best = [span.Candidate("Ada", 0, 5, 4), span.Candidate("met \ud83d", 0, 0, 1)]
+    judged = span.SpanAnswers(
+        questions=questions,
+        has_impossible=False,
+        n_best={"a": best, "b": best[::-1]},
+        null_odds=None,
+    ).judged_labels()
+    judged.probabilities[1] = judged.probabilities[1, ::-1]
+    found = labels.list_suspects(data, judged, np.ones(2, bool))
+    assert shown(found) == [("b", "Ada", "met ?", "who? / Ada met ? b")]
+    suffix, corrected = data.relabelled(dict(found.labels))
+    path = tmp_path / f"corrected{suffix}"
+    path.write_bytes(corrected.encode())
+    assert [q.context for q in squad.read_squad(path).questions] == [
+        question.context for question in questions
     ]
 
 
