@@ -1,7 +1,7 @@
 """The task of a trained model, as its directory states it: see `Task`."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -178,6 +178,13 @@ class Distribution(StrictModel):
     num_rows: float = pydantic.Field(gt=0)
     points: tuple[tuple[float, float], ...] = pydantic.Field(min_length=1)
     """Values, ascending, and their shares."""
+
+    def _problems(self) -> Iterator[str]:
+        shares = [share for _, share in self.points]
+        if [*self.points] != sorted(self.points) or shares != sorted(shares):
+            yield "expected ascending values and shares"
+        if not 0.5 <= shares[-1] <= 1:
+            yield f"expected a last share from 0.5 to 1, got {shares[-1]}"
 
 
 class Calibration(Decision):

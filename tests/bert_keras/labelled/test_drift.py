@@ -112,3 +112,10 @@ def test_a_description_survives_its_file():
     for one in found.values():
         text = json.dumps(one.model_dump(mode="json"))
         assert tasks.Distribution.model_validate_json(text) == one
+
+
+@pytest.mark.parametrize("points", [[(5, 0.4)], [(5, 2)], [(5, 0.9), (1, 1)]])
+def test_a_description_edited_by_hand_is_refused(points):
+    """Without a median there is nothing to say of a difference."""
+    with pytest.raises(ValueError, match="expected a(scending values| last share)"):
+        tasks.Distribution(num_rows=1e6, points=points)
