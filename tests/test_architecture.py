@@ -226,7 +226,7 @@ LINES = {
     "model": 2585,
     "data": 1815,
     "pages": 790,
-    "core": 3490,
+    "core": 3495,
     "tpu": 2090,
     "pipelines": 7910,
     "door": 135,
