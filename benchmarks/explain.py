@@ -14,10 +14,14 @@ of attention rollout (Abnar and Zuidema, 2020), and random. `captum` compares wi
 it needs captum, torch and transformers.
 """
 
+# A classifier has labels; captum is not among the packages of the tests.
+# pyright: reportOptionalMemberAccess=false, reportMissingImports=false
+
 import argparse
 import csv
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -98,7 +102,7 @@ def print_curves(args: argparse.Namespace) -> None:
         word_of = np.cumsum(~vocabulary.is_continuation[pieces]) - 1
         values = np.array([word[3] for word in one[4]])
         ids = [vocabulary.cls_id, *pieces, vocabulary.sep_id]
-        importances = {"integrated gradients": [values]}
+        importances: dict[str, Any] = {"integrated gradients": [values]}
         for name, weights in attention(model, ids).items():
             importances[name] = [np.bincount(word_of, weights[1:-1])]
         shape = (NUM_RANDOM, len(values))

@@ -405,6 +405,22 @@ def test_nothing_of_the_texts_runs_in_the_page(explained):
     assert {"for l5", "against l5"} <= articles.forms
 
 
+def test_answers_and_names_are_text_in_the_page():
+    """Words of texts are too short to be tags; what is between them is not."""
+    words = (attribution.Word(0, 0, 2, 0.5),)
+    one = attribution.Explanation(
+        ("w1 <i>\x01</i>",), "<script>alert(1)</script>", 1.0, 0.0, words, 0.0, 8
+    )
+    found = explaining.Verdict(False, "Not compared.")
+    page = explaining.draw_page([one], found, title="<b>&.tsv").decode()
+    articles = Articles()
+    articles.feed(page)
+    assert not articles.tags & {"script", "b", "i"}
+    assert articles.texts == ["w1 <i>\ufffd</i>"]
+    assert "</small> &lt;script&gt;alert(1)&lt;/script&gt;</h2>" in page
+    assert "<title>Why these answers: &lt;b&gt;&amp;.tsv</title>" in page
+
+
 def test_a_second_call_writes_the_same_bytes(explained, runs, monkeypatch):
     folder, _ = explained
     monkeypatch.setattr(attribution, "TOKENS_PER_BATCH", 40)
