@@ -30,8 +30,12 @@ logger = logging.getLogger(__name__)
 
 TABLE_NAME, PAGE_NAME = "suspects.tsv", "suspects.html"
 CONFLICT = "conflict"
-COLUMNS = ("line", "change", "reason", "label", "likelier")
+COLUMNS = ("line", "action", "reason", "label", "likelier")
 COLUMNS += ("p(label)", "p(likelier)", "text")
+
+ACTIONS = ("drop", "relabel", "keep")
+"""What becomes of a row in the file to train on; relabelled with the likelier label.
+The model is wrong, too, so that nothing gets another label unless a person says so."""
 
 NUM_SHOWN = 500
 """Rows on the page; the table has all."""
@@ -47,11 +51,10 @@ def check_labels(
     strategy: tf.distribute.Strategy,
 ) -> list[str]:
     """Writes a table and a page of the labels of a training file that are probably
-    wrong, and two files to train on: one without the rows to change, one with changes.
-    Returns lines about them.
+    wrong, and a file to train on without these rows. Returns lines about them.
 
     A second call resumes an unfinished check. In a finished directory it keeps the
-    table, and follows its column `change`, which people may edit.
+    table, and follows its column `action`, which people may edit: one of `ACTIONS`.
     """
     # 1. Refuse before expensive work.
     path, directory = files.path(train), files.path(output_dir)
@@ -173,8 +176,8 @@ def list_suspects(
             # As spreadsheets write numbers when they save the table.
             cells.append(f"{round(judged.probabilities[worst, place], 4):g}")
         reason = CONFLICT if row in conflicts else "unlikely"
-        change, text = "yes" if is_own else "no", " / ".join(contents.texts[row])
-        cells = (places[row], change, reason, *cells, text)
+        action, text = "drop" if is_own else "keep", " / ".join(contents.texts[row])
+        cells = (places[row], action, reason, *cells, text)
         # Of questions, texts may have halves of surrogate pairs.
         cells = (cell.encode(errors="replace").decode() for cell in cells)
         found.table.append(dict(zip(COLUMNS, cells, strict=True)))
@@ -186,31 +189,33 @@ def list_suspects(
 def _write(
     directory: Path, data: dataset.Dataset, examples: str, found: Suspects
 ) -> list[str]:
-    # 1. The table, in which people may have edited the changes.
+    # 1. The table, in which people may have edited the actions.
     path, page, earlier = directory / TABLE_NAME, directory / PAGE_NAME, {}
     if path.is_file():
         earlier = {row.cells.get("line"): row for row in reading.read_tsv(path)}
     for cells in found.table:
         if (row := earlier.get(cells["line"])) is not None:
-            cells["change"] = row.string("change", key=None)
-            name = f"{path}: line {row.line}: `change`"
-            check_choice(name, cells["change"], ("yes", "no"))
+            cells["action"] = row.string("action", key=None)
+            name = f"{path}: line {row.line}: `action`"
+            check_choice(name, cells["action"], ACTIONS)
     table = tables.joined(found.table, {}, suffix=".tsv") if found.table else ""
     table = table or "\t".join(COLUMNS) + "\n"
     # Spreadsheets may sort rows, and end lines in their way.
     lines = sorted(filter(None, table.split("\n")))
     if path.is_file() and sorted(filter(None, reading.read_lines(path))) != lines:
         raise InputError(
-            f"{path}: has other rows than those found now: only its column `change` "
+            f"{path}: has other rows than those found now: only its column `action` "
             "may be edited; delete the table, or choose another directory"
         )
-    # 2. The files to train on.
-    paths, both = [page, path], zip(found.table, found.labels, strict=True)
-    changes = dict(new for cells, new in both if cells["change"] == "yes")
-    for name, new in (("without", dict.fromkeys(changes)), ("corrected", changes)):
-        suffix, content = data.relabelled(new)
-        paths.append(directory / f"{name}{suffix}")
-        files.write_atomically(paths[-1], content.encode())
+    # 2. The file to train on.
+    changes = {
+        row: new if cells["action"] == "relabel" else None
+        for cells, (row, new) in zip(found.table, found.labels, strict=True)
+        if cells["action"] != "keep"
+    }
+    suffix, content = data.relabelled(changes)
+    paths = [page, path, directory / f"cleaned{suffix}"]
+    files.write_atomically(paths[-1], content.encode())
     # 3. The page.
     num_conflicts = sum(cells["reason"] == CONFLICT for cells in found.table)
     summary = (
@@ -229,8 +234,9 @@ def _write(
     if rows:
         text += (
             f"\n\n## Rows to look at\n\nThe first {len(rows):,}. If a label is right, "
-            f"write `no` into the column `change` of `{TABLE_NAME}` and run the same "
-            f"command again.\n\n{markdown.table(COLUMNS, rows)}"
+            f"write `keep` into the column `action` of `{TABLE_NAME}`; if the likelier "
+            f"one is, `relabel`; and run the same command again: `{paths[-1].name}` "
+            f"follows the column.\n\n{markdown.table(COLUMNS, rows)}"
         )
     counts, rows = collections.Counter(data.contents().labels), []
     for pair, number in found.classes.most_common():

@@ -33,7 +33,7 @@ QUICK = {
     "batch_size": 8,
     "save_checkpoint_steps": 40,
 }
-FINISHED = ("corrected.tsv", "suspects.html", "suspects.tsv", "without.tsv")
+FINISHED = ("cleaned.tsv", "suspects.html", "suspects.tsv")
 
 
 class Opinions:
@@ -98,23 +98,28 @@ def test_wrong_labels_are_found_after_conflicts(opinions, checked):
     for row in table:
         assert opinions.rows[int(row["line"]) - 2]["label"] == row["label"]
     for row in others:
-        assert (row["change"], row["reason"]) == ("yes", "unlikely")
+        assert (row["action"], row["reason"]) == ("drop", "unlikely")
         assert {row["label"], row["likelier"]} == {"good", "bad"}
         assert float(row["p(label)"]) < 0.5 < float(row["p(likelier)"])
     margins = [float(row["p(label)"]) - float(row["p(likelier)"]) for row in others]
     assert margins == sorted(margins)
 
 
-def test_the_files_to_train_on_have_the_changes_and_nothing_else(opinions, checked):
+def test_the_file_to_train_on_follows_the_actions(opinions, checked, tmp_path):
     lines = opinions.train.read_text().splitlines()
-    changed = {int(r["line"]) - 1 for r in table_of(checked) if r["change"] == "yes"}
-    others = [line for number, line in enumerate(lines) if number not in changed]
-    assert (checked / "without.tsv").read_text().splitlines() == others
-    corrected = (checked / "corrected.tsv").read_text().splitlines()
-    for number, (old, new) in enumerate(zip(lines, corrected, strict=True)):
+    table = table_of(checked)
+    dropped = {int(row["line"]) - 1 for row in table if row["action"] == "drop"}
+    others = [line for number, line in enumerate(lines) if number not in dropped]
+    assert (checked / "cleaned.tsv").read_text().splitlines() == others != lines
+    output = shutil.copytree(checked, tmp_path / "checked")
+    path = output / "suspects.tsv"
+    path.write_text(path.read_text().replace("\tdrop\t", "\trelabel\t"))
+    assert cli.main(opinions.arguments(output)) == 0
+    cleaned = (output / "cleaned.tsv").read_text().splitlines()
+    for number, (old, new) in enumerate(zip(lines, cleaned, strict=True)):
         text, label = old.split("\t")
         other = {"good": "bad", "bad": "good"}.get(label)
-        assert new == (f"{text}\t{other}" if number in changed else old)
+        assert new == (f"{text}\t{other}" if number in dropped else old)
 
 
 def test_the_page_shows_them(opinions, checked):
@@ -134,11 +139,11 @@ def test_a_second_call_writes_the_same_and_follows_edited_changes(
     # 1. A person says that the first suspect is right.
     table = (output / "suspects.tsv").read_text()
     first = table_of(output)[2]
-    edited = table.replace(f"{first['line']}\tyes\t", f"{first['line']}\tno\t")
+    edited = table.replace(f"{first['line']}\tdrop\t", f"{first['line']}\tkeep\t")
     (output / "suspects.tsv").write_text(edited)
     assert cli.main(opinions.arguments(output)) == 0
     assert (output / "suspects.tsv").read_text() == edited != table
-    assert f"{first['text']}\t{first['label']}" in (output / "without.tsv").read_text()
+    assert f"{first['text']}\t{first['label']}" in (output / "cleaned.tsv").read_text()
     # 2. A spreadsheet sorts the rows, and writes its own ends of lines.
     header, *rows = edited.splitlines()
     saved = "\r\n".join([header, *sorted(rows, reverse=True)])
@@ -148,12 +153,12 @@ def test_a_second_call_writes_the_same_and_follows_edited_changes(
     # 3. Other edits would be lost.
     (output / "suspects.tsv").write_text(edited.replace("unlikely", "likely", 1))
     before = contents(output)
-    with pytest.raises(InputError, match="only its column `change` may be edited"):
+    with pytest.raises(InputError, match="only its column `action` may be edited"):
         run(opinions, output)
-    (output / "suspects.tsv").write_text(edited.replace("\tno\t", "\tmaybe\t", 1))
-    with pytest.raises(InputError, match="line .*`change`.*maybe"):
+    (output / "suspects.tsv").write_text(edited.replace("\tkeep\t", "\tmaybe\t", 1))
+    with pytest.raises(InputError, match="line .*`action`.*maybe"):
         run(opinions, output)
-    assert before["without.tsv"] == contents(output)["without.tsv"]
+    assert before["cleaned.tsv"] == contents(output)["cleaned.tsv"]
 
 
 def run(opinions, output, *, train: Path | None = None, **changes):
@@ -392,8 +397,9 @@ def test_a_conflict_shows_the_words_that_differ(tmp_path):
         ("5", "Rome: B-PER", "Rome: B-LOC", text),
         ("9", "Rome: B-LOC", "Rome: B-LOC", text),
     ]
-    changes = [(cells["reason"], cells["change"]) for cells in found.table]
-    assert changes == [(labels.CONFLICT, change) for change in ("no", "yes", "no")]
+    actions = [(cells["reason"], cells["action"]) for cells in found.table]
+    expected = ("keep", "drop", "keep")
+    assert actions == [(labels.CONFLICT, action) for action in expected]
     assert corrected == content.replace("Rome B-PER", "Rome B-LOC")
 
 
@@ -526,4 +532,4 @@ def test_questions_that_differ_in_further_answers_are_shown(tmp_path):
     found = labels.list_suspects(data, judged, np.ones(2, bool))
     text = "who? / Ada L met Eve"
     assert shown(found) == [("a", "Ada", "Ada", text), ("b", "Ada", "Ada", text)]
-    assert {(r["change"], r["reason"]) for r in found.table} == {("no", "conflict")}
+    assert {(r["action"], r["reason"]) for r in found.table} == {("keep", "conflict")}
