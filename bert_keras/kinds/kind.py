@@ -180,7 +180,14 @@ class Kind(abc.ABC):
         """
 
 
-Option = Literal["class_weights", "label_smoothing", "long_texts", "windows", "teacher"]
+Option = Literal[
+    "class_weights",
+    "label_smoothing",
+    "long_texts",
+    "windows",
+    "teacher",
+    "calibration_fraction",
+]
 
 
 class Labelled(Kind):
@@ -188,7 +195,9 @@ class Labelled(Kind):
 
     record: ClassVar[type[answers.Record]]
     """Type of a line of `dev_answers.jsonl`."""
-    accepts: ClassVar[frozenset[Option]] = frozenset({"teacher"})
+    accepts: ClassVar[frozenset[Option]] = frozenset(
+        {"teacher", "calibration_fraction"}
+    )
     """Settings and commands that mean something for it."""
     own_settings: ClassVar[tuple[str, ...]] = ()
     """Dotted keys of settings that mean something for it alone."""

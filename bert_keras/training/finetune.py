@@ -25,6 +25,7 @@ _NEEDS: tuple[tuple[Option, str], ...] = (
     ("class_weights", "texts with labels"),
     ("label_smoothing", "texts with labels"),
     ("long_texts", "texts"),
+    ("calibration_fraction", "answers that `bert-keras calibrate` can promise"),
 )
 """Settings that only some kinds of tasks accept, and their use."""
 

@@ -59,6 +59,7 @@ class Choice(Labelled):
     resampled = ("accuracy",)
     num_texts = 4
     examples = "questions"
+    accepts = frozenset({"teacher"})
     usual = {"max_seq_length": 128}
     example = Usage(
         model="""\

@@ -72,7 +72,7 @@ class Ranking(Labelled):
         Metric("mrr_by_chance", better=None),
     )
     resampled = ("mrr", "mrr_at_10", "ndcg_at_10")
-    accepts = frozenset({"long_texts"})
+    accepts = frozenset({"long_texts", "calibration_fraction"})
     own_settings = ("ranking",)
     has_text_pair = True
     transfers_head = True

@@ -529,3 +529,15 @@ def test_what_is_not_for_every_task(init, tmp_path):
                 *(init, train, train, tmp_path / "run"), regression=True, **changes
             )
     assert not (tmp_path / "run").exists()
+
+
+def test_rows_are_not_set_aside_for_a_promise_that_cannot_be_made(init, tmp_path):
+    train = tmp_path / "pairs.tsv"
+    rows = "".join(f"a {number}\tb {number}\n" for number in range(20))
+    train.write_text(f"text\ttext_pair\n{rows}")
+    with pytest.raises(InputError, match="`calibration_fraction` is for answers that"):
+        run_finetune(
+            *(init, train, train, tmp_path / "run"),
+            task="embedding",
+            calibration_fraction=0.5,
+        )
