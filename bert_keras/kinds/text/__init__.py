@@ -100,7 +100,7 @@ class _Text(Labelled):
 
     form = "text"
     keras_classes = ("BertClassifier", "BertMultiLabelClassifier")
-    accepts = Labelled.accepts | {"long_texts", "windows"}
+    accepts = frozenset({"long_texts", "windows", "teacher", "calibration_fraction"})
     has_several = False
     """Whether a text may have several labels."""
 

@@ -533,7 +533,7 @@ def test_what_is_not_for_every_task(init, tmp_path):
 
 def test_rows_are_not_set_aside_for_a_promise_that_cannot_be_made(init, tmp_path):
     train = tmp_path / "pairs.tsv"
-    rows = "".join(f"a {number}\tb {number}\n" for number in range(20))
+    rows = "".join(f"a {number}\tb {number}\n" for number in range(80))
     train.write_text(f"text\ttext_pair\n{rows}")
     with pytest.raises(InputError, match="`calibration_fraction` is for answers that"):
         run_finetune(
