@@ -124,7 +124,7 @@ class Suspects(NamedTuple):
     """The rows to look at, by `COLUMNS`: equal texts with different labels, then the
     surest suspects."""
     labels: list[tuple[int, tuple[str, ...]]]
-    """Of each, its number in the file, and its labels, the suspected ones replaced."""
+    """Of each, its number in the file, and its labels, those shown replaced."""
     classes: collections.Counter[tuple[str, str]]
     """How often a class is suspected to be a likelier one."""
 
@@ -181,7 +181,8 @@ def list_suspects(
         # Of questions, texts may have halves of surrogate pairs.
         cells = (cell.encode(errors="replace").decode() for cell in cells)
         found.table.append(dict(zip(COLUMNS, cells, strict=True)))
-        new = np.where(is_changed[own], likelier[own], given[own])
+        # As the table shows them.
+        new = np.where(np.isin(own, shown), likelier[own], given[own])
         found.labels.append((row, tuple(filter(None, new))))
     return found
 

@@ -485,6 +485,22 @@ def test_a_question_with_another_answer(tmp_path):
     ]
 
 
+def test_a_conflict_without_a_suspect_can_be_relabelled_too(tmp_path):
+    """The model is too unsure of it, but a person decides as the table says."""
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\nt\tx\nt\ty\nu\tx\nv\ty\n")
+    data = catalogue.read(path, finetuning.FinetuningConfig(task="text"))
+    logits = np.array([[1, 0], [1, 0], [9, 0], [0, 9]], np.float32)
+    judged = data.answers_of(logits, data.describe()).judged_labels()
+    found = labels.list_suspects(data, judged, np.ones(4, bool))
+    assert [(r["label"], r["likelier"], r["action"]) for r in found.table] == [
+        ("x", "x", "keep"),
+        ("y", "x", "keep"),
+    ]
+    _, relabelled = data.relabelled(dict(found.labels))
+    assert relabelled == path.read_text().replace("t\ty", "t\tx")
+
+
 def test_half_of_a_surrogate_pair_is_written(tmp_path):
     questions = [
         squad.Question(
