@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_directory, starting_point
+from bert_keras.checkpoints import run_directory, starting_point, weights
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning, tasks
@@ -93,6 +93,8 @@ def finetune(
             "init_sha256": starting_point.digest(start, arrays),
             "from_scratch": from_scratch,
         }
+        if not from_scratch:
+            _check_has_not_seen_rows_apart(start, init.path, settings, recorded)
         adapter, pooler = None, "encoder/pooler/kernel"
         if settings.lora_rank is not None:
             if from_scratch:
@@ -146,6 +148,24 @@ def finetune(
         engine=engine.KerasEngine(strategy),
     )
     return run.run(job)
+
+
+def _check_has_not_seen_rows_apart(
+    start: weights.Checkpoint,
+    path: str | Path,
+    settings: finetuning.FinetuningConfig,
+    recorded: dict[str, Any],
+) -> None:
+    """Rows that are set aside must be new to the first weights, too."""
+    share = start.settings.calibration_fraction if start.settings else 0.0
+    inputs = files.path(path) / run_directory.INPUTS_NAME
+    if share >= settings.calibration_fraction or not inputs.is_file():
+        return
+    if files.read_json(inputs).get("train_sha256") == recorded["train_sha256"]:
+        raise InputError(
+            f"--init {path}: was trained on rows of the same file that --calibrate "
+            "sets aside: leave --calibrate out, or take a checkpoint from before"
+        )
 
 
 def check_settings(

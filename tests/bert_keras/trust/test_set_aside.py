@@ -104,6 +104,18 @@ def test_what_is_refused(made, tmp_path):
         calibrating.calibrate(copy, None, **COMMON)
 
 
+def test_the_first_weights_have_not_seen_them(made, tmp_path, capsys):
+    run, command, _ = made
+    command = [str(tmp_path / "next") if w == str(run) else w for w in command]
+    command[command.index("--init") + 1] = str(run)
+    more = ["30%" if word == "25%" else word for word in command]
+    assert cli.main(more) == 2
+    refusal = f"--init {run}: was trained on rows of the same file that --calibrate "
+    assert refusal in capsys.readouterr().err
+    # The same share are the same rows.
+    assert cli.main([*command, "--set", "num_train_epochs=0.1"]) == 0
+
+
 @pytest.mark.parametrize("share", ["10", "0%", "100%", "1/5", "ten%"])
 def test_shares_that_are_none(share, made, capsys):
     command = ["finetune", "--train", str(made[2]), "--dev", "10%", "--init", "bert"]
