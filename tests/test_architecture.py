@@ -214,7 +214,7 @@ LINES = {
     "trust": 940,
     "lab": 3010,
     "export": 1370,
-    "training": 5570,
+    "training": 5590,
     "report": 1755,
     "search": 645,
     "scoring": 655,
