@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
-from bert_keras.core.errors import InputError, Stopped
+from bert_keras.core.errors import InputError, Stopped, one_line
 from bert_keras.core.settings import architecture, finetuning, tasks
 from bert_keras.data import tokenization
 from bert_keras.inference import forward
@@ -344,10 +344,12 @@ class TuningJob(run.Job):
         try:
             with stop_signal.ending_at_once():
                 task_summaries.write(kind, directory, step=results["steps"])
-        except Stopped:
+        except (Stopped, tf.errors.OpError) as error:
+            # TensorFlow's own tell of a full disk, among others.
             logger.warning(
-                "stopped: the run is finished, but TensorBoard lacks pictures of its "
-                "answers; `bert-keras report` draws them"
+                "%s: the run is finished, but TensorBoard lacks pictures of its "
+                "answers; `bert-keras report` draws them",
+                "stopped" if isinstance(error, Stopped) else one_line(error),
             )
 
 

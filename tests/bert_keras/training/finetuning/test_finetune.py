@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 
 from bert_keras.checkpoints import (
     conversion,
@@ -30,7 +31,7 @@ from bert_keras.core.settings import (
 from bert_keras.data import features, tokenization
 from bert_keras.inference import finetuned
 from bert_keras.kinds.text import network as text_network
-from bert_keras.report import scalar_log, writing
+from bert_keras.report import scalar_log, task_summaries, writing
 from bert_keras.training.step import precision
 from tests import make
 from tests.bert_keras.kinds.kind_data import BAD, FILLER, GOOD
@@ -427,6 +428,20 @@ def test_which_batches_and_which_adam_a_task_has():
 
 
 @pytest.mark.slow
+def test_a_disk_that_is_full_for_pictures_alone_costs_no_run(
+    init, opinion_files, tmp_path, monkeypatch, caplog
+):
+    def fail(*_, **__):
+        raise tf.errors.ResourceExhaustedError(None, None, "No space left on device")
+
+    monkeypatch.setattr(task_summaries, "write", fail)
+    run_finetune(init, *opinion_files, tmp_path / "run", num_train_epochs=0.1)
+    assert (
+        "No space left on device: the run is finished, but TensorBoard" in caplog.text
+    )
+    assert run_directory.read_results(tmp_path / "run") is not None
+
+
 def test_numbers_that_are_not_finite_end_the_run(init, opinion_files, tmp_path):
     """Finite weights whose products overflow: no step of the run makes an update."""
     large = tmp_path / "large"
