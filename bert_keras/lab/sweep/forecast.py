@@ -27,7 +27,11 @@ def sentence(line: drawings.Line, metric: kind.Metric) -> str | None:
     line = sorted(line)[-NUM_SIZES:]
     x = np.log([size for size, scores in line for _ in scores])
     errors = np.array([sign * (s - perfect) for _, scores in line for s in scores])
-    if len({*x}) < NUM_SIZES or len(x) < MIN_RUNS or not (errors > 0).all():
+    if (
+        len({*x}) < NUM_SIZES
+        or len(x) < MIN_RUNS
+        or not ((errors > 0) & (errors < np.inf)).all()
+    ):
         return None
     # The forecast is a weighted sum of the logarithms: the mean of the last ones, and
     # log(2) times the slope.
@@ -39,6 +43,10 @@ def sentence(line: drawings.Line, metric: kind.Metric) -> str | None:
     half = scipy.stats.t.ppf((1 + ranking.CONFIDENCE) / 2, len(x) - 2) * deviation
     half *= np.linalg.norm(weights)
     expected, *ends = perfect + sign * np.exp(weights @ y + np.array([0, half, -half]))
+    if sign < 0:
+        # Of scores that should be high, those below 0 mean nothing unless they came.
+        least = min(0.0, *(score for _, scores in line for score in scores))
+        expected, *ends = np.maximum([expected, *ends], least)
     (low, high), (size, scores) = sorted(ends), line[-1]
     now = statistics.fmean(scores)
     chance = "; no gain at all is possible, too" if low <= now <= high else ""

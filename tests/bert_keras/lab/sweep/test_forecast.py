@@ -106,3 +106,17 @@ def test_the_page_says_it():
     assert sentence in page_of(state) and summary.lines(state)[-1] == sentence
     few = curve_state((1, 0.1))
     assert few.more_labels == [] and "twice" not in page_of(few)
+
+
+def test_an_interval_ends_at_the_lowest_score_that_means_something():
+    """Scores that vary much leave everything open, but no accuracy is below 0."""
+    wild = [(10, (0.9, 0.1)), (20, (0.2, 0.3)), (40, (0.1, 0.1))]
+    text = forecast.sentence(wild, ACCURACY)
+    assert text is not None and "expect accuracy 0.000 (0.000 to 0." in text
+    # Matthews' coefficient is, and this one was.
+    below = [(10, (0.9, -0.1)), *wild[1:]]
+    text = forecast.sentence(below, kind.Metric("matthews"))
+    assert text is not None and "(-0.100 to 0." in text
+    # A loss that overflowed foretells nothing.
+    assert forecast.sentence([(5, (math.inf, 1.0)), *wild], LOSS) is not None
+    assert forecast.sentence([*wild, (80, (math.inf, 1.0))], LOSS) is None
