@@ -212,7 +212,7 @@ LINES = {
     "commands": 1860,
     "serve": 410,
     "trust": 940,
-    "lab": 3010,
+    "lab": 3015,
     "export": 1370,
     "training": 5590,
     "report": 1755,
