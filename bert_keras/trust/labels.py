@@ -174,7 +174,8 @@ def list_suspects(
         ]
         for place in (judged.labels[worst], best[worst]):
             # As spreadsheets write numbers when they save the table.
-            cells.append(f"{round(judged.probabilities[worst, place], 4):g}")
+            value = float(judged.probabilities[worst, place])
+            cells.append(f"{round(value, 4):g}")
         reason = CONFLICT if row in conflicts else "unlikely"
         action, text = "drop" if is_own else "keep", " / ".join(contents.texts[row])
         cells = (places[row], action, reason, *cells, text)
