@@ -143,17 +143,13 @@ def measure(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     )
     theirs = [*dict.fromkeys(places[row] for row in judged.rows[order])]
     # 3. What training again gains.
-    scores, cleaned = {}, checked / f"cleaned{planted.train.suffix}"
+    scores, paths = {}, {"as planted": planted.train, "without errors": planted.clean}
     data = catalogue.read(planted.train, settings)
-    relabelled = folder / f"relabelled{cleaned.suffix}"
     changes = dict(labels.list_suspects(data, judged, is_known).labels)
-    files.write_atomically(relabelled, data.relabelled(changes)[1].encode())
-    for key, path in (
-        ("as planted", planted.train),
-        ("without", cleaned),
-        ("relabelled", relabelled),
-        ("without errors", planted.clean),
-    ):
+    for key, new in (("without", dict.fromkeys(changes)), ("relabelled", changes)):
+        paths[key] = folder / f"{key}{planted.train.suffix}"
+        files.write_atomically(paths[key], data.relabelled(new)[1].encode())
+    for key, path in paths.items():
         output = folder / f"runs/{key.replace(' ', '_')}"
         if not (output / "results.json").is_file():
             words = ("finetune", "--train", path, "--dev", dev, "--output_dir", output)
@@ -208,7 +204,7 @@ def main() -> None:
                     *(f"{score:.2f}" for score in found["scores"].values()),
                 ]
 
-    files_of = ("as planted", "without", "relabelled", "without errors")
+    files_of = ("as planted", "without errors", "without", "relabelled")
     measuring.print_table([*header, *files_of], rows())
 
 

@@ -33,9 +33,9 @@ CONFLICT = "conflict"
 COLUMNS = ("line", "action", "reason", "label", "likelier")
 COLUMNS += ("p(label)", "p(likelier)", "text")
 
-ACTIONS = ("drop", "relabel", "keep")
+ACTIONS = ("keep", "drop", "relabel")
 """What becomes of a row in the file to train on; relabelled with the likelier label.
-The model is wrong, too, so that nothing gets another label unless a person says so."""
+The first one until a person decides: a model is wrong, too."""
 
 NUM_SHOWN = 500
 """Rows on the page; the table has all."""
@@ -51,7 +51,7 @@ def check_labels(
     strategy: tf.distribute.Strategy,
 ) -> list[str]:
     """Writes a table and a page of the labels of a training file that are probably
-    wrong, and a file to train on without these rows. Returns lines about them.
+    wrong, and a file to train on. Returns lines about them.
 
     A second call resumes an unfinished check. In a finished directory it keeps the
     table, and follows its column `action`, which people may edit: one of `ACTIONS`.
@@ -177,8 +177,8 @@ def list_suspects(
             value = float(judged.probabilities[worst, place])
             cells.append(f"{round(value, 4):g}")
         reason = CONFLICT if row in conflicts else "unlikely"
-        action, text = "drop" if is_own else "keep", " / ".join(contents.texts[row])
-        cells = (places[row], action, reason, *cells, text)
+        text = " / ".join(contents.texts[row])
+        cells = (places[row], ACTIONS[0], reason, *cells, text)
         # Of questions, texts may have halves of surrogate pairs.
         cells = (cell.encode(errors="replace").decode() for cell in cells)
         found.table.append(dict(zip(COLUMNS, cells, strict=True)))
@@ -235,10 +235,10 @@ def _write(
     ]
     if rows:
         text += (
-            f"\n\n## Rows to look at\n\nThe first {len(rows):,}. If a label is right, "
-            f"write `keep` into the column `action` of `{TABLE_NAME}`; if the likelier "
-            f"one is, `relabel`; and run the same command again: `{paths[-1].name}` "
-            f"follows the column.\n\n{markdown.table(COLUMNS, rows)}"
+            f"\n\n## Rows to look at\n\nThe first {len(rows):,}. If the likelier label "
+            f"is right, write `relabel` into the column `action` of `{TABLE_NAME}`, or "
+            "`drop` if the row is worth nothing, and run the same command again: "
+            f"`{paths[-1].name}` follows the column.\n\n{markdown.table(COLUMNS, rows)}"
         )
     counts, rows = collections.Counter(data.contents().labels), []
     for pair, number in found.classes.most_common():

@@ -98,7 +98,7 @@ def test_wrong_labels_are_found_after_conflicts(opinions, checked):
     for row in table:
         assert opinions.rows[int(row["line"]) - 2]["label"] == row["label"]
     for row in others:
-        assert (row["action"], row["reason"]) == ("drop", "unlikely")
+        assert (row["action"], row["reason"]) == ("keep", "unlikely")
         assert {row["label"], row["likelier"]} == {"good", "bad"}
         assert float(row["p(label)"]) < 0.5 < float(row["p(likelier)"])
     margins = [float(row["p(label)"]) - float(row["p(likelier)"]) for row in others]
@@ -108,15 +108,18 @@ def test_wrong_labels_are_found_after_conflicts(opinions, checked):
 def test_the_file_to_train_on_follows_the_actions(opinions, checked, tmp_path):
     lines = opinions.train.read_text().splitlines()
     table = table_of(checked)
-    dropped = {int(row["line"]) - 1 for row in table if row["action"] == "drop"}
+    dropped = {int(row["line"]) - 1 for row in table if row["reason"] == "unlikely"}
     others = [line for number, line in enumerate(lines) if number not in dropped]
-    assert (checked / "cleaned.tsv").read_text().splitlines() == others != lines
+    assert (checked / "cleaned.tsv").read_text().splitlines() == lines != others
     output = shutil.copytree(checked, tmp_path / "checked")
-    path = output / "suspects.tsv"
-    path.write_text(path.read_text().replace("\tdrop\t", "\trelabel\t"))
-    assert cli.main(opinions.arguments(output)) == 0
-    cleaned = (output / "cleaned.tsv").read_text().splitlines()
-    for number, (old, new) in enumerate(zip(lines, cleaned, strict=True)):
+    path, cleaned = output / "suspects.tsv", []
+    for old, new in (("keep", "drop"), ("drop", "relabel")):
+        edited = path.read_text().replace(f"{old}\tunlikely", f"{new}\tunlikely")
+        path.write_text(edited)
+        assert cli.main(opinions.arguments(output)) == 0
+        cleaned.append((output / "cleaned.tsv").read_text().splitlines())
+    assert cleaned[0] == others
+    for number, (old, new) in enumerate(zip(lines, cleaned[1], strict=True)):
         text, label = old.split("\t")
         other = {"good": "bad", "bad": "good"}.get(label)
         assert new == (f"{text}\t{other}" if number in dropped else old)
@@ -136,14 +139,15 @@ def test_a_second_call_writes_the_same_and_follows_edited_changes(
     output = shutil.copytree(checked, tmp_path / "checked")
     assert cli.main(opinions.arguments(output)) == 0
     assert contents(output) == contents(checked)
-    # 1. A person says that the first suspect is right.
+    # 1. A person says that the first suspect is worth nothing.
     table = (output / "suspects.tsv").read_text()
     first = table_of(output)[2]
-    edited = table.replace(f"{first['line']}\tdrop\t", f"{first['line']}\tkeep\t")
+    edited = table.replace(f"{first['line']}\tkeep\t", f"{first['line']}\tdrop\t")
     (output / "suspects.tsv").write_text(edited)
     assert cli.main(opinions.arguments(output)) == 0
     assert (output / "suspects.tsv").read_text() == edited != table
-    assert f"{first['text']}\t{first['label']}" in (output / "cleaned.tsv").read_text()
+    line = f"{first['text']}\t{first['label']}"
+    assert line not in (output / "cleaned.tsv").read_text()
     # 2. A spreadsheet sorts the rows, and writes its own ends of lines.
     header, *rows = edited.splitlines()
     saved = "\r\n".join([header, *sorted(rows, reverse=True)])
@@ -155,7 +159,7 @@ def test_a_second_call_writes_the_same_and_follows_edited_changes(
     before = contents(output)
     with pytest.raises(InputError, match="only its column `action` may be edited"):
         run(opinions, output)
-    (output / "suspects.tsv").write_text(edited.replace("\tkeep\t", "\tmaybe\t", 1))
+    (output / "suspects.tsv").write_text(edited.replace("\tdrop\t", "\tmaybe\t", 1))
     with pytest.raises(InputError, match="line .*`action`.*maybe"):
         run(opinions, output)
     assert before["cleaned.tsv"] == contents(output)["cleaned.tsv"]
@@ -398,8 +402,7 @@ def test_a_conflict_shows_the_words_that_differ(tmp_path):
         ("9", "Rome: B-LOC", "Rome: B-LOC", text),
     ]
     actions = [(cells["reason"], cells["action"]) for cells in found.table]
-    expected = ("keep", "drop", "keep")
-    assert actions == [(labels.CONFLICT, action) for action in expected]
+    assert actions == [(labels.CONFLICT, "keep")] * 3
     assert corrected == content.replace("Rome B-PER", "Rome B-LOC")
 
 
