@@ -55,7 +55,7 @@ class Measured(NamedTuple):
 
     def differences(self, known: Mapping[str, tasks.Distribution]) -> list[str]:
         """Returns in words how the inputs differ from `known` ones."""
-        found = []
+        differing = []
         for name in self.values.keys() & known.keys():
             sizes, values = (self.num_rows, known[name].num_rows), self.values[name]
             places, before = np.array(known[name].points).T
@@ -74,8 +74,8 @@ class Measured(NamedTuple):
             if here == there:
                 text = f"{1 - now[largest]:.0%} above {form.format(places[largest])}, "
                 text += f"there {1 - before[largest]:.0%}"
-            found.append(f"{less if difference > 0 else more} ({text})")
-        return sorted(found)
+            differing.append(f"{less if difference > 0 else more} ({text})")
+        return sorted(differing)
 
 
 def measure(

@@ -69,8 +69,8 @@ def explain(
             explanation = explainer.explain(number)
             losses += deletion_losses(explainer, number, explanation)
             explanations.append(explanation)
-    found = verdict(np.array(losses).reshape(-1, 2, len(SHARES)))
-    page = draw_page(explanations, found, title=Path(input_path).name)
+    judgement = verdict(np.array(losses).reshape(-1, 2, len(SHARES)))
+    page = draw_page(explanations, judgement, title=Path(input_path).name)
     lines = map(record, range(1, len(explanations) + 1), explanations)
     content = "".join(f"{files.to_json(line)}\n" for line in lines)
     # The page is whole where the lines are there.
@@ -81,7 +81,7 @@ def explain(
     return [
         f"{len(steps):,} explanations in {lines_path} and {page_path}",
         f"completeness error up to {error:.2f} %, {min(steps)} to {max(steps)} steps",
-        found.sentence,
+        judgement.sentence,
     ]
 
 
@@ -153,7 +153,7 @@ def record(number: int, explanation: attribution.Explanation) -> dict[str, Any]:
 
 
 def draw_page(
-    explanations: Sequence[attribution.Explanation], found: Verdict, *, title: str
+    explanations: Sequence[attribution.Explanation], judgement: Verdict, *, title: str
 ) -> bytes:
     """Returns the page of the first `MOST_SHOWN` explanations, in UTF-8."""
 
@@ -197,8 +197,8 @@ def draw_page(
     return pages.fill(
         template.read_text(encoding="utf-8"),
         title=literal(title),
-        form="verdict" if found.is_better else "verdict doubt",
-        sentence=found.sentence,
+        form="verdict" if judgement.is_better else "verdict doubt",
+        sentence=judgement.sentence,
         shown=shown if len(explanations) > MOST_SHOWN else "",
         body="\n".join(body),
     )

@@ -92,8 +92,8 @@ def check_labels(
             part = model.answer(data.subset(held_out)).judged_labels()
             judged.append(part._replace(rows=np.array(held_out)[part.rows]))
         # 3. The table, the page and the files to train on.
-        found = list_suspects(data, *join_folds(judged))
-        return _write(directory, data, kind.examples, found)
+        suspects = list_suspects(data, *join_folds(judged))
+        return _write(directory, data, kind.examples, suspects)
 
 
 def join_folds(
@@ -136,7 +136,9 @@ def list_suspects(
     units, best = np.arange(len(margins)), judged.probabilities.argmax(axis=-1)
     given, likelier = (judged.names[units, c] for c in (judged.labels, best))
     pairs = zip(given[is_suspected], likelier[is_suspected], strict=True)
-    found = Suspects([], [], collections.Counter(pairs if judged.have_classes else ()))
+    suspects = Suspects(
+        [], [], collections.Counter(pairs if judged.have_classes else ())
+    )
     # 1. All labels of one answer, such as the words of an entity, change together.
     is_changed, differs = is_suspected, best != judged.labels
     if judged.are_joined:
@@ -181,26 +183,26 @@ def list_suspects(
         cells = (places[row], ACTIONS[0], reason, *cells, text)
         # Of questions, texts may have halves of surrogate pairs.
         cells = (cell.encode(errors="replace").decode() for cell in cells)
-        found.table.append(dict(zip(COLUMNS, cells, strict=True)))
+        suspects.table.append(dict(zip(COLUMNS, cells, strict=True)))
         # As the table shows them.
         new = np.where(np.isin(own, shown), likelier[own], given[own])
-        found.labels.append((row, tuple(filter(None, new))))
-    return found
+        suspects.labels.append((row, tuple(filter(None, new))))
+    return suspects
 
 
 def _write(
-    directory: Path, data: dataset.Dataset, examples: str, found: Suspects
+    directory: Path, data: dataset.Dataset, examples: str, suspects: Suspects
 ) -> list[str]:
     # 1. The table, in which people may have edited the actions.
     path, page, earlier = directory / TABLE_NAME, directory / PAGE_NAME, {}
     if path.is_file():
         earlier = {row.cells.get("line"): row for row in reading.read_tsv(path)}
-    for cells in found.table:
+    for cells in suspects.table:
         if (row := earlier.get(cells["line"])) is not None:
             cells["action"] = row.string("action", key=None)
             name = f"{path}: line {row.line}: `action`"
             check_choice(name, cells["action"], ACTIONS)
-    table = tables.joined(found.table, {}, suffix=".tsv") if found.table else ""
+    table = tables.joined(suspects.table, {}, suffix=".tsv") if suspects.table else ""
     table = table or "\t".join(COLUMNS) + "\n"
     # Spreadsheets may sort rows, and end lines in their way.
     lines = sorted(filter(None, table.split("\n")))
@@ -212,18 +214,18 @@ def _write(
     # 2. The file to train on.
     changes = {
         row: new if cells["action"] == "relabel" else None
-        for cells, (row, new) in zip(found.table, found.labels, strict=True)
+        for cells, (row, new) in zip(suspects.table, suspects.labels, strict=True)
         if cells["action"] != "keep"
     }
     suffix, content = data.relabelled(changes)
     paths = [page, path, directory / f"cleaned{suffix}"]
     files.write_atomically(paths[-1], content.encode())
     # 3. The page.
-    num_conflicts = sum(cells["reason"] == CONFLICT for cells in found.table)
+    num_conflicts = sum(cells["reason"] == CONFLICT for cells in suspects.table)
     summary = (
-        f"Of {len(data):,} {examples}, {len(found.table):,} should be looked at: "
+        f"Of {len(data):,} {examples}, {len(suspects.table):,} should be looked at: "
         f"{num_conflicts:,} are in the file with different labels, and "
-        f"{len(found.table) - num_conflicts:,} have an unlikely label"
+        f"{len(suspects.table) - num_conflicts:,} have an unlikely label"
     )
     text = f"# Labels of {data.path.name}\n\n{summary}."
     rows = [
@@ -231,7 +233,7 @@ def _write(
             markdown.percent(float(c)) if n.startswith("p(") else markdown.excerpt(c)
             for n, c in cells.items()
         ]
-        for cells in found.table[:NUM_SHOWN]
+        for cells in suspects.table[:NUM_SHOWN]
     ]
     if rows:
         text += (
@@ -241,7 +243,7 @@ def _write(
             f"`{paths[-1].name}` follows the column.\n\n{markdown.table(COLUMNS, rows)}"
         )
     counts, rows = collections.Counter(data.contents().labels), []
-    for pair, number in found.classes.most_common():
+    for pair, number in suspects.classes.most_common():
         names = [markdown.literal(name or dataset.NO_LABEL) for name in pair]
         share = markdown.percent(number / counts.get(pair[0], math.nan))
         rows.append([*names, f"{number:,}", share])

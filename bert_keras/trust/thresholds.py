@@ -104,7 +104,7 @@ def text_p_values(
     precision: float,
 ) -> np.ndarray:
     """Returns p-values of the hypotheses about answers that depend on one another."""
-    most, found = most_counted(first), []
+    most, values = most_counted(first), []
     bets = BETS[:, None] / (precision * most)
     for threshold in thresholds:
         earned = []
@@ -120,8 +120,8 @@ def text_p_values(
             earned.append(np.log1p(bets * gains) @ counts)
         # What weighs the bets, and their weighted mean times it.
         before, after = map(scipy.special.logsumexp, (earned[0], sum(earned)))
-        found.append(math.exp(min(0, before - after)))
-    return np.array(found)
+        values.append(math.exp(min(0, before - after)))
+    return np.array(values)
 
 
 class Tested(NamedTuple):
