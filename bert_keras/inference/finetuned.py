@@ -210,7 +210,7 @@ def predict(
     if chosen := tuned.decision.label_thresholds:
         listed = ", ".join(f"{name} {value:.3g}" for name, value in chosen.items())
         logger.info("a text has a label from this probability on: %s", listed)
-    with _input_file(input_path, kind) as path:
+    with input_file(input_path, kind) as path:
         data = tuned.read(path, has_labels=False)
         answers, decision = tuned.answer(data), tuned.decision
         contents = data.files(
@@ -240,7 +240,7 @@ def predict(
 
 
 @contextlib.contextmanager
-def _input_file(path: str | Path, kind: Labelled) -> Iterator[Path]:
+def input_file(path: str | Path, kind: Labelled) -> Iterator[Path]:
     """Yields the file of a path; for `-` a copy of standard input. JSON lines are
     recognised; else the file is of the usual form of the kind of task."""
     if str(path) != "-":

@@ -18,7 +18,7 @@ import numpy as np
 from bert_keras.core import files, progress
 from bert_keras.core.errors import InputError
 from bert_keras.inference import attribution, finetuned
-from bert_keras.kinds import splits
+from bert_keras.kinds import registry, splits
 from bert_keras.pages import html as pages
 
 SHARES = (0.1, 0.2, 0.3, 0.5)
@@ -50,9 +50,14 @@ def explain(
     lines_path = files.new_file(output_path)
     if lines_path.suffix != ".jsonl":
         raise InputError(f"--output {output_path}: expected a name that ends in .jsonl")
-    page_path = files.new_file(lines_path.with_suffix(".html"))
+    # A call that was killed may have left its page.
+    page_path = lines_path.with_suffix(".html")
+    if not (files.exists(page_path) and b"<title>Why" in files.read_bytes(page_path)):
+        files.new_file(page_path)
     model = finetuned.FinetunedModel.load(model_dir, precision="float32")
-    data = model.read(input_path, has_labels=False)
+    kind = registry.labelled(model.task.kind)
+    with finetuned.input_file(input_path, kind) as path:
+        data = model.read(path, has_labels=False)
     try:
         explainer = attribution.Explainer(model, data, label=label)
     except InputError as error:
@@ -70,12 +75,14 @@ def explain(
             losses += deletion_losses(explainer, number, explanation)
             explanations.append(explanation)
     judgement = verdict(np.array(losses).reshape(-1, 2, len(SHARES)))
-    page = draw_page(explanations, judgement, title=Path(input_path).name)
+    page = draw_page(explanations, judgement, title=data.path.name)
     lines = map(record, range(1, len(explanations) + 1), explanations)
     content = "".join(f"{files.to_json(line)}\n" for line in lines)
-    # The page is whole where the lines are there.
-    files.write_atomically(page_path, page)
-    files.write_atomically(lines_path, content.encode())
+    # The page is whole where the lines are there. It is of these lines, also where
+    # another call was killed, or is under way.
+    if not files.exists(page_path) or files.read_bytes(page_path) != page:
+        files.write_atomically(files.new_file(page_path), page)
+    files.write_atomically(files.new_file(lines_path), content.encode())
     steps = [explanation.steps for explanation in explanations]
     error = 100 * max(one.completeness_error for one in explanations)
     return [

@@ -1,8 +1,11 @@
 """Why a run answers as it does: numbers, places, the page, and the check of both."""
 
 import html.parser
+import io
 import json
+import os
 import re
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,6 @@ import scipy.special
 import bert_keras
 from bert_keras.checkpoints import conversion
 from bert_keras.commands import main as cli
-from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning
 from bert_keras.data import features, tokenization
@@ -20,6 +22,7 @@ from bert_keras.inference import attribution, finetuned
 from bert_keras.kinds import registry
 from bert_keras.trust import explaining
 from tests import make
+from tests.bert_keras.search.test_search import limited_files
 
 WORDS = [f"w{number}" for number in range(40)]
 OTHERS = [
@@ -432,21 +435,81 @@ def test_a_second_call_writes_the_same_bytes(explained, runs, monkeypatch):
         assert one.read_bytes() == other.read_bytes()
 
 
-def test_a_kill_leaves_no_lines(explained, runs, monkeypatch):
+def test_a_killed_call_goes_on(explained, runs, tmp_path, monkeypatch):
+    """Nothing but whole files has their names; a page without lines is none."""
     folder, _ = explained
+    call = runs("multi_label"), folder / "new.jsonl", tmp_path / "why.jsonl"
+    written = [tmp_path / f"why.{suffix}" for suffix in ("html", "jsonl")]
+    replace = os.replace
+    for num_whole in range(2):
+        names = []
 
-    def killed(path, data):
-        if path.suffix == ".jsonl":
-            raise KeyboardInterrupt
-        (folder / "page").write_bytes(data)
+        def kill(source, name, names=names, num_whole=num_whole):
+            if len(names) == num_whole:
+                raise KeyboardInterrupt
+            names.append(name)
+            replace(source, name)
 
-    monkeypatch.setattr(files, "write_atomically", killed)
-    with pytest.raises(KeyboardInterrupt):
-        explaining.explain(
-            runs("multi_label"), folder / "new.jsonl", folder / "killed.jsonl"
-        )
-    assert not (folder / "killed.jsonl").exists()
-    assert (folder / "page").read_bytes() == (folder / "why.html").read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", kill)
+            with pytest.raises(KeyboardInterrupt):
+                explaining.explain(*call)
+        assert [path.exists() for path in written] == [num_whole > 0, False]
+    explaining.explain(*call)
+    for path in written:
+        assert path.read_bytes() == (folder / path.name).read_bytes()
+    # A page of other lines is kept.
+    written[1].unlink()
+    (tmp_path / "new.jsonl").write_text('{"text": "w1 w2"}\n')
+    with pytest.raises(InputError, match="why.html: exists already; choose another"):
+        explaining.explain(runs("multi_label"), tmp_path / "new.jsonl", written[1])
+    assert written[0].read_bytes() == (folder / "why.html").read_bytes()
+    assert not written[1].exists()
+
+
+def test_two_calls_at_once_do_not_mix(explained, runs, tmp_path, monkeypatch):
+    """The second call begins, and ends, while the first one draws its page."""
+    folder, _ = explained
+    (tmp_path / "new.jsonl").write_text('{"text": "w1 w2"}\n')
+    output, draw_page, others = tmp_path / "why.jsonl", explaining.draw_page, []
+
+    def draw_late(*arguments, **options):
+        if not others:
+            others.append(tmp_path / "new.jsonl")
+            explaining.explain(runs("multi_label"), others[0], output)
+        return draw_page(*arguments, **options)
+
+    monkeypatch.setattr(explaining, "draw_page", draw_late)
+    with pytest.raises(InputError, match="exists already; choose another name"):
+        explaining.explain(runs("multi_label"), folder / "new.jsonl", output)
+    [row] = read_lines(output)
+    assert row["texts"] == ["w1 w2"]
+    assert "w20" not in output.with_suffix(".html").read_text()
+
+
+def test_a_full_disk(explained, runs, tmp_path):
+    """A limit on the size of files fails writing as a full disk does."""
+    folder, _ = explained
+    call = runs("multi_label"), folder / "new.jsonl", tmp_path / "why.jsonl"
+    sizes = sorted((folder / name).stat().st_size for name in ("why.html", "why.jsonl"))
+    for size in (300, *sizes):
+        message = "cannot be written: File too large; make room"
+        with limited_files(size - 1), pytest.raises(InputError, match=message):
+            explaining.explain(*call)
+        assert not (tmp_path / "why.jsonl").exists()
+        assert not [*tmp_path.glob(".*")]
+    explaining.explain(*call)
+    for name in ("why.html", "why.jsonl"):
+        assert (tmp_path / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_standard_input_is_a_file(explained, runs, tmp_path, monkeypatch):
+    content = (explained[0] / "new.jsonl").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    output = tmp_path / "why.jsonl"
+    command = ["explain", "--model", str(runs("multi_label")), "--input", "-"]
+    assert cli.main([*command, "--output", str(output)]) == 0
+    assert output.read_bytes() == (explained[0] / "why.jsonl").read_bytes()
 
 
 def test_a_run_in_bfloat16_is_explained_in_float32(runs, tmp_path, randomize):
