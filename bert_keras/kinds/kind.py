@@ -54,8 +54,11 @@ class Names:
     """By format, our names of the head's layers and theirs."""
 
 
-def classifier_names(**layers: str) -> dict[str, dict[str, str]]:
+def classifier_names(
+    *, hugging_face: str = "classifier", google: str = "output", **others: str
+) -> dict[str, dict[str, str]]:
     """Returns `Names.heads` of a head of one layer, from its name in each format."""
+    layers = {"hugging_face": hugging_face, "google": google, **others}
     return {form: {"head/classifier": layer} for form, layer in layers.items()}
 
 

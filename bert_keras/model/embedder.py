@@ -103,11 +103,12 @@ class BertEmbedder(encoder.BertNetwork):
         return {"embedding": ops.reshape(vectors, shape)}
 
     def loss_weights(self, features) -> dict[str, Any]:
-        return {"loss": ops.sum(_row_weights(features))}
+        weights = networks.example_weights(features, features["text_ids"])
+        return {"loss": ops.sum(weights)}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         vectors = unit_length(ops.cast(outputs["embedding"], "float32"))
-        weights = _row_weights(features)
+        weights = networks.example_weights(features, features["text_ids"])
         if "label_ids" in features:
             labels = ops.cast(features["label_ids"], "float32")
             cosines = ops.sum(vectors[:, 0] * vectors[:, 1], axis=-1)
@@ -137,7 +138,3 @@ class BertEmbedder(encoder.BertNetwork):
         best = ops.max(ops.where(is_own, _NEVER, scores), axis=(1, 2))
         is_hit = ops.cast(own > best, "float32")
         return losses.weighted_terms(weights, loss=found, accuracy=is_hit)
-
-
-def _row_weights(features):
-    return networks.example_weights(features, features["text_ids"][:, 0])

@@ -43,6 +43,9 @@ class EncoderWithHead(encoder.BertNetwork):
 
     saved_arguments = ("num_labels", *SAVED_ARGUMENTS)
 
+    label_name = "label_ids"
+    """A feature with a row for each example."""
+
     per_token = False
     """Whether each token is scored, not the text."""
 
@@ -118,13 +121,12 @@ class EncoderWithHead(encoder.BertNetwork):
         return logits, {k: v for k, v in encoded.items() if k == "encoder_outputs"}
 
     def loss_weights(self, features) -> dict[str, Any]:
-        return {"loss": ops.sum(example_weights(features, features["label_ids"]))}
+        labels = features[self.label_name]
+        return {"loss": ops.sum(example_weights(features, labels))}
 
     def soft_weights(self, features):
         """Returns the weight of each of a student's answers, `(num_answers,)`."""
-        rows = features["input_ids"]
-        weights = example_weights(features, rows[..., 0])
-        return ops.reshape(weights, (ops.shape(rows)[0], -1))[:, 0]
+        return example_weights(features, features["input_ids"])
 
     def soft_losses(self, features, outputs, temperature: float):
         """Returns the distance of each of a student's answers from its teacher's, the
@@ -159,10 +161,12 @@ class PartsWithHead(EncoderWithHead):
 
 def example_weights(features, labels):
     """Returns each example's weight, `(batch_size,)` float32: 1, or 0 for a row that
-    fills up a batch."""
+    fills up a batch. `labels` are `(batch_size, ...)`."""
     if "example_weights" in features:
         return ops.cast(ops.reshape(features["example_weights"], (-1,)), "float32")
-    return ops.ones_like(ops.reshape(labels, (-1,)), "float32")
+    while len(labels.shape) > 1:
+        labels = labels[:, 0]
+    return ops.ones_like(labels, "float32")
 
 
 def scaled_weights(features, weights):

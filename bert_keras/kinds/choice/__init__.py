@@ -51,7 +51,7 @@ class Choice(Labelled):
     names = Names(
         hugging_face="BertForMultipleChoice",
         pipeline="multiple-choice",
-        heads=classifier_names(hugging_face="classifier", google="output"),
+        heads=classifier_names(),
     )
     has_text_pair = True
     transfers_head = True

@@ -61,11 +61,7 @@ class Ranking(Labelled):
         # One output, as `CrossEncoder` of sentence-transformers has it.
         problem_type="regression",
         pipeline="text-ranking",
-        heads=classifier_names(
-            hugging_face="classifier",
-            google="output",
-            model_garden="classifier/out_proj",
-        ),
+        heads=classifier_names(model_garden="classifier/out_proj"),
     )
     metrics = (
         *map(Metric, ("mrr", "mrr_at_10", "ndcg_at_10")),

@@ -29,11 +29,6 @@ class BertRanker(networks.PartsWithHead):
     of questions whose most relevant passage has the highest score, alone.
     """
 
-    def loss_weights(self, features) -> dict[str, Any]:
-        """Returns the weight of the loss: the number of questions."""
-        first = features["label_ids"][:, 0]
-        return {"loss": ops.sum(networks.example_weights(features, first))}
-
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         logits = ops.cast(outputs["logits"], "float32")
         relevances = ops.cast(features["label_ids"], "float32")
@@ -53,5 +48,5 @@ class BertRanker(networks.PartsWithHead):
         other = ops.max(ops.where(is_there & ~is_best, logits, _NEVER), axis=-1)
         is_right = ops.cast(best > other, "float32")
         # 0 for a question that fills up a batch.
-        weights = networks.example_weights(features, relevances[:, 0])
+        weights = networks.example_weights(features, relevances)
         return losses.weighted_terms(weights, loss=found, accuracy=is_right)

@@ -199,18 +199,15 @@ class SpanDataset(dataset.Dataset):
                 if place < settings.span.n_best_size:
                     del candidates[settings.span.n_best_size :]
             # The original answers "empty" where there is nothing to choose from.
-            candidates = candidates or [Candidate("", 0.0, 0.0, 0.0)]
-            shares = scipy.special.softmax([c.score for c in candidates]).tolist()
-            n_best[question.id] = [
-                candidate._replace(probability=probability)
-                for candidate, probability in zip(candidates, shares, strict=True)
-            ]
-        return SpanAnswers(
+            n_best[question.id] = candidates or [Candidate("", 0.0, 0.0, 0.0)]
+        answers = SpanAnswers(
             questions=self.rows,
             has_impossible=self.has_impossible,
             n_best=n_best,
             null_odds=null_odds if task.has_impossible else None,
         )
+        n_best = answers.calibrated(tasks.LIKELIEST)
+        return dataclasses.replace(answers, n_best=n_best)
 
     def explained(self, outputs, inputs, task, settings, *, label=None):
         """The score is the logit of the answer's first token and that of its last. The

@@ -28,7 +28,7 @@ class BertSpanPredictor(EncoderWithHead):
     """
 
     saved_arguments = networks.SAVED_ARGUMENTS
-
+    label_name = "start_positions"
     per_token = True
 
     def __init__(
@@ -40,9 +40,6 @@ class BertSpanPredictor(EncoderWithHead):
         logits, layer_outputs = self.scores(features, training, return_all_layers)
         start, end = logits[..., 0], logits[..., 1]
         return {"start_logits": start, "end_logits": end, **layer_outputs}
-
-    def loss_weights(self, features) -> dict[str, Any]:
-        return {"loss": ops.sum(example_weights(features, features["start_positions"]))}
 
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         terms = {}

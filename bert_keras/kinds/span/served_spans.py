@@ -201,20 +201,15 @@ class Spans(served.ServedModel):
     def expected_outputs(self, answers):
         decision = self.decision
         for record in answers.records(decision=decision):
-            odds = None if decision.is_promise else record.null_odds
-            gap = abs(record.probability - decision.threshold)
-            if decision.is_promise and gap < self.clear_cut:
-                yield {"probability": record.probability}
-            elif odds is not None and (
-                abs(odds - decision.no_answer_odds) < self.clear_cut
-            ):
-                yield {}
-            elif record.probability > 0.75:
-                answer = record.prediction.encode()
-                yield {"probability": record.probability, "answer": answer}
-            else:
-                # Another answer may be almost as probable.
-                yield {"probability": record.probability}
+            gap, outputs = np.inf, {"probability": record.probability}
+            if decision.is_promise:
+                gap = abs(record.probability - decision.threshold)
+            elif record.null_odds is not None:
+                gap = abs(record.null_odds - decision.no_answer_odds)
+            # Else another answer may be almost as probable.
+            if gap >= self.clear_cut and record.probability > 0.75:
+                outputs["answer"] = record.prediction.encode()
+            yield outputs if gap >= self.clear_cut or decision.is_promise else {}
 
 
 def context_owners(windows: graph_windows.Windows, num_tokens: tf.Tensor) -> tf.Tensor:

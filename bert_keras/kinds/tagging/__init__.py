@@ -67,9 +67,7 @@ class Tagging(Labelled):
     names = Names(
         hugging_face="BertForTokenClassification",
         pipeline="token-classification",
-        heads=classifier_names(
-            hugging_face="classifier", google="output", model_garden="classifier"
-        ),
+        heads=classifier_names(model_garden="classifier"),
     )
     has_labels = judges_labels = True
     always_windows = True

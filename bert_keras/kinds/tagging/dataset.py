@@ -191,7 +191,15 @@ class TaggingAnswers(dataset.Answers):
         }
         if tag_schemes.scheme_of(self.labels) == "plain":
             return by_word
-        return by_word | entity_scores((s.tags for s in self.sentences), self.tags())
+        # This mode of seqeval, not its strict one, finds entities as conlleval does.
+        right = [sentence.tags for sentence in self.sentences]
+        numbers = sequence_labeling.precision_recall_fscore_support(
+            *([*map(tag_schemes.in_bioes, tags)] for tags in (right, self.tags())),
+            average="micro",
+            zero_division=0,
+        )
+        names = ("precision", "recall", "f1")
+        return by_word | dict(zip(names, map(float, numbers), strict=False))
 
     def records(self, *, decision=tasks.LIKELIEST) -> Iterator[answers.Record]:
         every = self.tags(decision=decision)
@@ -233,17 +241,3 @@ def label_ids(
             "convert one of the two"
         )
     return np.array([places[tag] for tag in tags], np.int32)
-
-
-def entity_scores(
-    true_tags: Iterable[Sequence[str]], predicted_tags: Iterable[Sequence[str]]
-) -> dict[str, float]:
-    """Returns `precision`, `recall` and `f1` of the entities of all sentences."""
-    # This mode of seqeval, not its strict one, finds entities as conlleval does.
-    numbers = sequence_labeling.precision_recall_fscore_support(
-        [tag_schemes.in_bioes(tags) for tags in true_tags],
-        [tag_schemes.in_bioes(tags) for tags in predicted_tags],
-        average="micro",
-        zero_division=0,
-    )
-    return dict(zip(("precision", "recall", "f1"), map(float, numbers), strict=False))

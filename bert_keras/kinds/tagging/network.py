@@ -119,5 +119,5 @@ class BertTagger(EncoderWithHead):
 
     def soft_weights(self, features):
         mask = ops.cast(features["teacher_mask"], "float32")
-        rows = example_weights(features, mask[:, 0])
+        rows = example_weights(features, mask)
         return ops.reshape(mask * rows[:, None], (-1,))

@@ -87,11 +87,7 @@ def _names(*, problem_type: str, activation: str) -> Names:
         problem_type=problem_type,
         pipeline="text-classification",
         keras_hub=activation,
-        heads=classifier_names(
-            hugging_face="classifier",
-            google="output",
-            model_garden="classifier/out_proj",
-        ),
+        heads=classifier_names(model_garden="classifier/out_proj"),
     )
 
 

@@ -60,11 +60,13 @@ class BertMultiLabelClassifier(EncoderWithHead):
     labels are right.
     """
 
+    label_name = "label_targets"
+
     def loss_terms(self, features, outputs) -> dict[str, tuple[Any, Any]]:
         shape = (-1, self.num_labels)
         logits = ops.reshape(outputs["logits"], shape)
         targets = ops.reshape(features["label_targets"], shape)
-        weights = example_weights(features, targets[:, 0])
+        weights = example_weights(features, targets)
         # -w t log(sigmoid(x)) - (1 - t) log(sigmoid(-x)) = (1 - t) x + (1 + (w - 1) t)
         # softplus(-x), where x is the logit, t the target and w the weight.
         found = ops.softplus(-logits)
@@ -88,7 +90,3 @@ class BertMultiLabelClassifier(EncoderWithHead):
         )
         divergences = losses.soft_cross_entropy(students, teachers, temperature)
         return ops.mean(divergences, axis=-1)
-
-    def loss_weights(self, features) -> dict[str, Any]:
-        labels = features["label_targets"][..., 0]
-        return {"loss": ops.sum(example_weights(features, labels))}
