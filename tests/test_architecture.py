@@ -220,7 +220,7 @@ LINES = {
     "scoring": 655,
     "inference": 1360,
     "checkpoints": 4425,
-    "kinds": 8290,
+    "kinds": 8260,
     "graphs": 615,
     "labelled": 1965,
     "model": 2585,
