@@ -145,7 +145,8 @@ def measure(name: str, seed: int, args: argparse.Namespace) -> dict[str, Any]:
     # 3. What training again gains.
     scores, paths = {}, {"as planted": planted.train, "without errors": planted.clean}
     data = catalogue.read(planted.train, settings)
-    changes = dict(labels.list_suspects(data, judged, is_known).labels)
+    suspects = labels.list_suspects(data, judged, is_known)
+    changes = {suspect.row: suspect.labels for suspect in suspects}
     for key, new in (("without", dict.fromkeys(changes)), ("relabelled", changes)):
         paths[key] = folder / f"{key}{planted.train.suffix}"
         files.write_atomically(paths[key], data.relabelled(new)[1].encode())

@@ -5,8 +5,8 @@ The report takes one pass over the texts and tokens of the run. No TensorFlow.
 
 import collections
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def describe(
 ) -> DataReport:
     """Returns the report on all files of a run: name, examples and inputs of each, the
     training file first."""
-    known: Mapping[Any, Any] | None = None
+    known = None
     reports = []
     for name, data, inputs in examples:
         contents = data.contents()
@@ -117,19 +117,12 @@ def describe(
             names = ("least", "mean", "deviation", "greatest")
             numbers = Numbers(**dict(zip(names, map(float, values), strict=True)))
         # 2. Texts that come again, in this file or after the training file.
-        first: dict[tuple[str, ...], Any] = {}
-        repeated: dict[tuple[str, ...], list[Any]] = {}
-        for parts, answer in zip(texts, contents.answers, strict=True):
-            if parts in first:
-                repeated.setdefault(parts, [first[parts]]).append(answer)
-            else:
-                first[parts] = answer
-        differing = {p: each for p, each in repeated.items() if len({*each}) > 1}
+        distinct, conflicts = {*texts}, contents.conflicts()
         overlap = {}
         if known is not None:
             seen = [parts for parts in texts if parts in known]
             overlap = {"num_in_training": len(seen), "in_training": _shown(seen)}
-        known = first if known is None else known
+        known = distinct if known is None else known
         reports.append(
             FileReport(
                 file=name,
@@ -141,9 +134,9 @@ def describe(
                 num_other_labels=sum(unlisted),
                 num_unlisted=len(unlisted),
                 num_rare_unlisted=sum(count < FEW for count in unlisted),
-                num_repeated=len(texts) - len(first),
-                num_contradicted=sum(map(len, differing.values())),
-                contradicted=_shown(differing),
+                num_repeated=len(texts) - len(distinct),
+                num_contradicted=sum(map(len, conflicts)),
+                contradicted=_shown(texts[rows[0]] for rows in conflicts),
                 **overlap,
             )
         )

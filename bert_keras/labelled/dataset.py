@@ -1,6 +1,7 @@
 """The interface between fine-tuning and the data of any task. No TensorFlow."""
 
 import abc
+import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,6 +42,14 @@ class Contents(NamedTuple):
     """Answers that are numbers; empty: unknown, or labels."""
     needs_all_texts: bool = True
     """Whether each of the first two texts is required, or one of them is enough."""
+
+    def conflicts(self) -> list[list[int]]:
+        """Returns the rows of each text that is there with different answers."""
+        rows_of = collections.defaultdict(list)
+        for row, text in enumerate(self.texts):
+            rows_of[text].append(row)
+        all_rows = rows_of.values()
+        return [rows for rows in all_rows if len({self.answers[r] for r in rows}) > 1]
 
 
 class Inputs(Protocol):
@@ -257,11 +266,8 @@ class JudgedLabels(NamedTuple):
     parts: np.ndarray
     """`(num_labels,)` beginnings of names: the part of a row that a label is about."""
     groups: np.ndarray
-    """`(num_labels,)` int: classes of labels in different groups differ."""
-    have_classes: bool = True
-    """Whether a place among the classes means the same for all labels of a group."""
-    are_joined: bool = False
-    """Whether labels next to each other in a row may be one answer."""
+    """`(num_labels,)` int: classes of labels in different groups differ. Labels next to
+    each other in a row and a group, such as those of words, may be one answer."""
 
 
 class Answers(abc.ABC):

@@ -30,7 +30,8 @@ def find_suspects(
     counts, sums = (np.bincount(cells, w, size) for w in (None, own[is_known]))
     means = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
     means = means.reshape(-1, num_classes)[judged.groups]
-    if not judged.have_classes:
+    # Where all labels are one class, the right answers, none has the other class.
+    if not labels.any():
         means[:] = own.mean()
     # 2. The other classes, and whether the model is confident of one.
     others = probabilities.copy()

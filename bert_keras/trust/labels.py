@@ -4,10 +4,7 @@ Each label is judged by a model that was tuned on the other folds of the file, s
 `confident_learning`.
 """
 
-import collections
-import itertools
 import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +18,7 @@ from bert_keras.core.errors import InputError, check_choice
 from bert_keras.core.settings import finetuning
 from bert_keras.inference import finetuned
 from bert_keras.kinds import catalogue, splits
-from bert_keras.labelled import dataset, reading, tables
+from bert_keras.labelled import dataset, reading
 from bert_keras.pages import html, markdown
 from bert_keras.training import finetune
 from bert_keras.trust import confident_learning
@@ -29,7 +26,6 @@ from bert_keras.trust import confident_learning
 logger = logging.getLogger(__name__)
 
 TABLE_NAME, PAGE_NAME = "suspects.tsv", "suspects.html"
-CONFLICT = "conflict"
 COLUMNS = ("line", "action", "reason", "label", "likelier")
 COLUMNS += ("p(label)", "p(likelier)", "text")
 
@@ -68,9 +64,10 @@ def check_labels(
         raise InputError(f"--folds: expected 2 or more, got {folds}")
     data = kind.read(path, settings)
     data.for_training().describe()
-    names, keys = [f"{n}/{folds}" for n in range(1, folds + 1)], data.keys()
-    parts = [part for name in names if (part := splits.parse_split([name]))]
-    rows = [[row for row, key in enumerate(keys) if p.holds(key)] for p in parts]
+    keys, rows = data.keys(), []
+    for number in range(folds):
+        part = splits.Part("", number / folds, (number + 1) / folds)
+        rows.append([row for row, key in enumerate(keys) if part.holds(key)])
     if not all(rows):
         raise InputError(
             f"{path}: {len(data)} {kind.examples}, which are about {len({*keys})} "
@@ -82,18 +79,18 @@ def check_labels(
         manifest.claim_output_directory(directory, made_by)
         # 2. A model for each fold, which judges the labels that it has not seen.
         judged = []
-        for name, held_out in zip(names, rows, strict=True):
-            logger.info("fold %s", name)
-            run = directory / f"folds/{name.partition('/')[0]}"
+        for number, held_out in enumerate(rows, start=1):
+            logger.info("fold %d of %d", number, folds)
+            run = directory / f"folds/{number}"
             options = {"init": init, "from_scratch": False, "strategy": strategy}
-            options |= {"train": train, "dev": [name], "output_dir": run}
+            options |= {"train": train, "dev": [f"{number}/{folds}"], "output_dir": run}
             finetune.finetune(settings, kind, **options)
             model = finetuned.FinetunedModel.load(run)
             part = model.answer(data.subset(held_out)).judged_labels()
             judged.append(part._replace(rows=np.array(held_out)[part.rows]))
-        # 3. The table, the page and the files to train on.
+        # 3. The table, the page and the file to train on.
         suspects = list_suspects(data, *join_folds(judged))
-        return _write(directory, data, kind.examples, suspects)
+        return write(directory, data, kind.examples, suspects)
 
 
 def join_folds(
@@ -101,157 +98,126 @@ def join_folds(
 ) -> tuple[dataset.JudgedLabels, np.ndarray]:
     """Returns the labels of all folds in the order of the file, and which of them are
     labels in another fold, too: without one, a model cannot know the label."""
-    order = np.argsort(np.concatenate([fold.rows for fold in folds]), kind="stable")
+    # 1. How many folds have each class.
     numbers = np.repeat(np.arange(len(folds)), [len(fold.rows) for fold in folds])
-    columns = zip(*(fold[:-2] for fold in folds), strict=True)
-    columns = [np.concatenate(values)[order] for values in columns]
-    judged = dataset.JudgedLabels._make([*columns, *folds[0][-2:]])
-    # The last digits, in which machines differ, must not decide the order.
-    judged = judged._replace(probabilities=judged.probabilities.round(6))
-    cells = judged.groups * judged.probabilities.shape[1] + judged.labels
-    counts = np.zeros((len(folds), cells.max() + 1), int)
-    np.add.at(counts, (numbers[order], cells), 1)
-    is_known = counts[numbers[order], cells] < counts.sum(axis=0)[cells]
+    judged = dataset.JudgedLabels(*map(np.concatenate, zip(*folds, strict=True)))
+    classes = judged.groups * judged.probabilities.shape[1] + judged.labels
+    of_fold = np.unique(np.stack([classes, numbers]), axis=1)[0]
+    is_known = np.bincount(of_fold)[classes] > 1
     if not is_known.all():
-        names = judged.names[np.arange(len(cells)), judged.labels][~is_known]
+        names = judged.names[np.arange(len(classes)), judged.labels][~is_known]
         listed = ", ".join(sorted({*names})[:20])
         logger.warning("not judged, as they are in one fold alone: %s", listed)
-    return judged, is_known
+    # 2. The order; the last digits, in which machines differ, must not decide any.
+    order = np.argsort(judged.rows, kind="stable")
+    judged = judged._replace(probabilities=judged.probabilities.round(6))
+    return dataset.JudgedLabels(*(v[order] for v in judged)), is_known[order]
 
 
-class Suspects(NamedTuple):
-    table: list[dict[str, str]]
-    """The rows to look at, by `COLUMNS`: equal texts with different labels, then the
-    surest suspects."""
-    labels: list[tuple[int, tuple[str, ...]]]
-    """Of each, its number in the file, and its labels, those shown replaced."""
-    classes: collections.Counter[tuple[str, str]]
-    """How often a class is suspected to be a likelier one."""
+class Suspect(NamedTuple):
+    row: int
+    """Its number in the file."""
+    labels: tuple[str, ...]
+    """All labels of the row, the likelier ones in place of those in question."""
+    cells: dict[str, str]
+    """By `COLUMNS`."""
 
 
 def list_suspects(
     data: dataset.Dataset, judged: dataset.JudgedLabels, is_known: np.ndarray
-) -> Suspects:
+) -> list[Suspect]:
+    """Returns the rows to look at: equal texts with different labels, then the surest
+    suspects."""
     is_suspected, margins = confident_learning.find_suspects(judged, is_known)
     units, best = np.arange(len(margins)), judged.probabilities.argmax(axis=-1)
-    given, likelier = (judged.names[units, c] for c in (judged.labels, best))
-    pairs = zip(given[is_suspected], likelier[is_suspected], strict=True)
-    suspects = Suspects(
-        [], [], collections.Counter(pairs if judged.have_classes else ())
-    )
-    # 1. All labels of one answer, such as the words of an entity, change together.
-    is_changed, differs = is_suspected, best != judged.labels
-    if judged.are_joined:
-        is_begin = np.diff(differs, prepend=False) | (
-            np.diff(judged.rows, prepend=0) > 0
-        )
-        stretches = np.cumsum(is_begin)
-        is_changed = differs & np.isin(stretches, stretches[is_suspected])
-    # 2. The rows to list, and their labels in question.
-    contents, by_text = data.contents(), collections.defaultdict(list)
-    for row, parts in enumerate(contents.texts):
-        by_text[parts].append(row)
-    bounds = np.searchsorted(judged.rows, range(len(data) + 1))
-    units_of = [units[start:end] for start, end in itertools.pairwise(bounds)]
-    conflicts, is_shown = {}, is_changed.copy()
-    for rows in by_text.values():
-        if len({contents.answers[row] for row in rows}) > 1:
-            # Equal texts have equally many labels.
-            same = np.stack([units_of[row] for row in rows])
-            is_shown[same] |= (given[same] != given[same[0]]).any(axis=0)
-            conflicts |= dict.fromkeys(rows)
-    order = np.lexsort((judged.rows, margins))
+    # 1. The labels in question. Neighbours of which none is the likeliest are one
+    # answer, such as the words of an entity, and change together.
+    differs = best != judged.labels
+    facts = np.stack([differs, judged.rows, judged.groups])
+    stretches = np.diff(facts, prepend=-1).any(axis=0).cumsum()
+    is_asked = differs & np.isin(stretches, stretches[is_suspected])
+    # 2. Equal texts with different answers, and their labels that differ.
+    labels_of = np.split(units, np.searchsorted(judged.rows, range(1, len(data))))
+    contents, places, conflicts = data.contents(), data.places(), {}
+    for rows in contents.conflicts():
+        same = np.stack([labels_of[row] for row in rows])
+        labels = judged.labels[same]
+        is_asked[same] |= (labels != labels[0]).any(axis=0)
+        conflicts |= dict.fromkeys(rows, "conflict")
+    order = np.argsort(margins, kind="stable")
     surest = judged.rows[order][is_suspected[order]].tolist()
-    places = data.places()
+    # 3. A line of the table for each row.
+    both = np.stack([judged.labels, best])
+    names, shares = judged.names[units, both], judged.probabilities[units, both]
+    shown = judged.parts + np.where(names == "", dataset.NO_LABEL, names)
+    suspects = []
     for row in dict.fromkeys([*conflicts, *surest]):
-        own = units_of[row]
-        # Answers may differ beyond the labels, as in other right answers.
-        shown = own[is_shown[own]] if is_shown[own].any() else own
-        is_own = is_suspected[own].any()
-        asked = own[is_suspected[own]] if is_own else shown
+        own = labels_of[row]
+        # Answers may differ beyond the labels, as in further right answers.
+        asked = own[is_asked[own]] if is_asked[own].any() else own
         worst = asked[margins[asked].argmin()]
-        cells = [
-            ", ".join(f"{judged.parts[u]}{names[u] or dataset.NO_LABEL}" for u in shown)
-            for names in (given, likelier)
-        ]
-        for place in (judged.labels[worst], best[worst]):
+        cells = (
+            *(places[row], ACTIONS[0], conflicts.get(row, "unlikely")),
+            *map(", ".join, shown[:, asked]),
             # As spreadsheets write numbers when they save the table.
-            value = float(judged.probabilities[worst, place])
-            cells.append(f"{round(value, 4):g}")
-        reason = CONFLICT if row in conflicts else "unlikely"
-        text = " / ".join(contents.texts[row])
-        cells = (places[row], ACTIONS[0], reason, *cells, text)
-        # Of questions, texts may have halves of surrogate pairs.
-        cells = (cell.encode(errors="replace").decode() for cell in cells)
-        suspects.table.append(dict(zip(COLUMNS, cells, strict=True)))
-        # As the table shows them.
-        new = np.where(np.isin(own, shown), likelier[own], given[own])
-        suspects.labels.append((row, tuple(filter(None, new))))
+            *(f"{share:g}" for share in shares[:, worst].round(4)),
+            " / ".join(contents.texts[row]),
+        )
+        # Lines of UTF-8: in questions, there may be halves of surrogate pairs.
+        cells = (" ".join(c.encode(errors="replace").decode().split()) for c in cells)
+        cells = dict(zip(COLUMNS, cells, strict=True))
+        new = np.where(np.isin(own, asked), names[1, own], names[0, own])
+        suspects.append(Suspect(row, (*filter(None, new),), cells))
     return suspects
 
 
-def _write(
-    directory: Path, data: dataset.Dataset, examples: str, suspects: Suspects
+def write(
+    directory: Path, data: dataset.Dataset, examples: str, suspects: list[Suspect]
 ) -> list[str]:
-    # 1. The table, in which people may have edited the actions.
-    path, page, earlier = directory / TABLE_NAME, directory / PAGE_NAME, {}
+    """Writes the table, the page and the file to train on. Returns lines about them."""
+    path, page = directory / TABLE_NAME, directory / PAGE_NAME
+    table = {suspect.cells["line"]: suspect.cells for suspect in suspects}
+    # 1. The actions, which people may have edited; spreadsheets may sort the rows.
     if path.is_file():
-        earlier = {row.cells.get("line"): row for row in reading.read_tsv(path)}
-    for cells in suspects.table:
-        if (row := earlier.get(cells["line"])) is not None:
-            cells["action"] = row.string("action", key=None)
-            name = f"{path}: line {row.line}: `action`"
-            check_choice(name, cells["action"], ACTIONS)
-    table = tables.joined(suspects.table, {}, suffix=".tsv") if suspects.table else ""
-    table = table or "\t".join(COLUMNS) + "\n"
-    # Spreadsheets may sort rows, and end lines in their way.
-    lines = sorted(filter(None, table.split("\n")))
-    if path.is_file() and sorted(filter(None, reading.read_lines(path))) != lines:
-        raise InputError(
-            f"{path}: has other rows than those found now: only its column `action` "
-            "may be edited; delete the table, or choose another directory"
-        )
+        earlier = {row.cells.get("line", ""): row for row in reading.read_tsv(path)}
+        for line in earlier.keys() & table.keys():
+            table[line]["action"] = earlier[line].string("action", key=None)
+            name = f"{path}: line {earlier[line].line}: `action`"
+            check_choice(name, table[line]["action"], ACTIONS)
+        if {line: row.cells for line, row in earlier.items()} != table:
+            raise InputError(
+                f"{path}: has other rows than those found now: only its column "
+                "`action` may be edited; delete the table, or choose another directory"
+            )
     # 2. The file to train on.
     changes = {
-        row: new if cells["action"] == "relabel" else None
-        for cells, (row, new) in zip(suspects.table, suspects.labels, strict=True)
+        row: labels if cells["action"] == "relabel" else None
+        for row, labels, cells in suspects
         if cells["action"] != "keep"
     }
+    if [*changes.values()].count(None) == len(data):
+        raise InputError(f"{path}: drops every row, which leaves nothing to train on")
     suffix, content = data.relabelled(changes)
-    paths = [page, path, directory / f"cleaned{suffix}"]
-    files.write_atomically(paths[-1], content.encode())
+    cleaned = directory / f"cleaned{suffix}"
+    files.write_atomically(cleaned, content.encode())
     # 3. The page.
-    num_conflicts = sum(cells["reason"] == CONFLICT for cells in suspects.table)
+    rows = [[*suspect.cells.values()] for suspect in suspects]
+    num_conflicts = sum(row[2] == "conflict" for row in rows)
     summary = (
-        f"Of {len(data):,} {examples}, {len(suspects.table):,} should be looked at: "
+        f"Of {len(data):,} {examples}, {len(rows):,} should be looked at: "
         f"{num_conflicts:,} are in the file with different labels, and "
-        f"{len(suspects.table) - num_conflicts:,} have an unlikely label"
+        f"{len(rows) - num_conflicts:,} have an unlikely label"
     )
-    text = f"# Labels of {data.path.name}\n\n{summary}."
-    rows = [
-        [
-            markdown.percent(float(c)) if n.startswith("p(") else markdown.excerpt(c)
-            for n, c in cells.items()
-        ]
-        for cells in suspects.table[:NUM_SHOWN]
-    ]
-    if rows:
-        text += (
-            f"\n\n## Rows to look at\n\nThe first {len(rows):,}. If the likelier label "
-            f"is right, write `relabel` into the column `action` of `{TABLE_NAME}`, or "
-            "`drop` if the row is worth nothing, and run the same command again: "
-            f"`{paths[-1].name}` follows the column.\n\n{markdown.table(COLUMNS, rows)}"
-        )
-    counts, rows = collections.Counter(data.contents().labels), []
-    for pair, number in suspects.classes.most_common():
-        names = [markdown.literal(name or dataset.NO_LABEL) for name in pair]
-        share = markdown.percent(number / counts.get(pair[0], math.nan))
-        rows.append([*names, f"{number:,}", share])
-    if rows:
-        header = ["label", "likelier", "suspected", "share of the label"]
-        text += "\n\n## Which label is suspected to be which\n\n"
-        text += markdown.table(header, rows)
+    first = [[*map(markdown.excerpt, row)] for row in rows[:NUM_SHOWN]]
+    text = (
+        f"# Labels of {data.path.name}\n\n{summary}. The first {len(first):,} are "
+        "below. If the likelier label is right, write `relabel` into the column "
+        f"`action` of `{TABLE_NAME}`, or `drop` if the row is worth nothing, and run "
+        f"the same command again: `{cleaned.name}` follows the column.\n\n"
+        f"{markdown.table(COLUMNS, first)}"
+    )
     files.write_atomically(page, html.from_markdown(text, directory))
     # 4. The table last: it says that all is there.
-    files.write_atomically(path, table.encode())
-    return [f"{summary}:", *map(str, paths)]
+    content = "".join("\t".join(row) + "\n" for row in (COLUMNS, *rows))
+    files.write_atomically(path, content.encode())
+    return [f"{summary}:", *map(str, (page, path, cleaned))]

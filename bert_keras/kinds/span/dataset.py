@@ -68,21 +68,17 @@ class SpanDataset(dataset.Dataset):
     def relabelled(self, changes) -> tuple[str, str]:
         """Returns a flat list. A new answer has no place: it is learnt if its text is
         in the context once."""
-        content = ""
+        rows = []
         for row, question in enumerate(self.rows):
-            pairs = [(text, -1) for text in changes.get(row) or ()]
-            if row not in changes:
-                pairs = [
-                    (a.text, -1 if a.start is None else a.start)
-                    for a in question.answers
-                ]
-            texts, starts = zip(*pairs, strict=True) if pairs else ((), ())
-            answers = {"text": texts, "answer_start": starts}
+            answers = question.answers
+            if row in changes:
+                answers = [squad.Answer(text, None) for text in changes[row] or ()]
+            starts = [-1 if a.start is None else a.start for a in answers]
+            answers = {"text": [a.text for a in answers], "answer_start": starts}
             if changes.get(row, ()) is not None:
-                cells = question._asdict() | {"answers": answers}
-                # In ASCII, which can write half of a surrogate pair.
-                content += files.to_json(cells) + "\n"
-        return ".jsonl", content
+                rows.append(question._asdict() | {"answers": answers})
+        # In ASCII, which can write half of a surrogate pair.
+        return ".jsonl", "".join(f"{files.to_json(row)}\n" for row in rows)
 
     def for_training(self) -> "SpanDataset":
         rows = [question for question in self.rows if question.can_be_learnt]
@@ -335,7 +331,6 @@ class SpanAnswers(dataset.Answers):
             names=np.array(names, object),
             parts=np.full(len(rows), ""),
             groups=0 * rows,
-            have_classes=False,
         )
 
     def calibrated(self, decision: tasks.Decision) -> Mapping[str, list[Candidate]]:

@@ -173,7 +173,6 @@ class TaggingAnswers(dataset.Answers):
             names=np.broadcast_to(names, logits.shape),
             parts=np.array(words, object),
             groups=0 * ids,
-            are_joined=True,
         )
 
     def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:

@@ -27,7 +27,7 @@ from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
 from bert_keras.kinds.tagging import annotation_tools, tag_schemes
-from bert_keras.labelled import reading
+from bert_keras.labelled import reading, tables
 
 logger = logging.getLogger(__name__)
 
@@ -368,25 +368,24 @@ def relabelled(
 ) -> tuple[str, str]:
     """Returns the suffix and the content of a file with other tags, by sentence;
     sentences with `None` are left out. All else stays."""
-    lines: list[Any] = reading.read_lines(path)
-    if is_json(path):
-        lines = [row.cells for row in read_records(path, has_tags=True)]
+    if not is_json(path):
+        lines: list[Any] = reading.read_lines(path)
+        for row, tags in changes.items():
+            for word in range(len(sentences[row].words)):
+                number = sentences[row].line - 1 + word
+                others = re.split(r"[^ \t]+[ \t]*$", lines[number])[0]
+                lines[number] = tags and f"{others}{tags[word]}"
+        return ".txt", "".join(f"{line}\n" for line in lines if line is not None)
+    rows: list[Any] = [row.cells for row in read_records(path, has_tags=True)]
     for row, tags in changes.items():
-        words, _, _, line, text, places = sentences[row]
-        if not is_json(path):
-            for number in range(len(words)):
-                row_of_word = line - 1 + number
-                others = re.split(r"[^ \t]+[ \t]*$", lines[row_of_word])[0]
-                lines[row_of_word] = tags and f"{others}{tags[number]}"
-        elif tags is None or text is None:
-            lines[row] = tags and lines[row] | {"tags": tags}
+        places = sentences[row].places
+        if tags is None:
+            rows[row] = None
+        elif sentences[row].text is None:
+            rows[row] |= {"tags": tags}
         else:
-            entities = [
-                {"start": places[first][0], "end": places[stop - 1][1], "label": label}
-                for label, first, stop in tag_schemes.entities(tags)
+            rows[row]["entities"] = [
+                {"start": places[begin][0], "end": places[end - 1][1], "label": name}
+                for name, begin, end in tag_schemes.entities(tags)
             ]
-            lines[row] |= {"entities": entities}
-    lines = [line for line in lines if line is not None]
-    if is_json(path):
-        lines = [json.dumps(line, ensure_ascii=False) for line in lines]
-    return ".jsonl" if is_json(path) else ".txt", "".join(f"{x}\n" for x in lines)
+    return ".jsonl", tables.joined(filter(None, rows), {}, suffix=".jsonl")

@@ -87,18 +87,17 @@ class TextDataset(dataset.Dataset):
         return {"predictions": content}
 
     def relabelled(self, changes) -> tuple[str, str]:
-        columns, suffix = self.columns, self.path.suffix.lower()
-        if self.name is not None:
-            columns = glue.TASKS[self.name].columns
+        columns = glue.TASKS[self.name].columns if self.name else self.columns
         rows: list[Any] = [row.cells for row in self._source()]
         for place, labels in changes.items():
             if labels is None:
                 rows[place] = None
-            elif not isinstance(columns.label, str):
-                rows[place] |= {name: int(name in labels) for name in columns.label}
-            else:
+            elif isinstance(columns.label, str):
                 is_one = self.kind == "classification"
-                rows[place] |= {columns.label: labels[0] if is_one else labels}
+                rows[place][columns.label] = labels[0] if is_one else labels
+            else:
+                rows[place] |= {name: int(name in labels) for name in columns.label}
+        suffix = self.path.suffix.lower()
         suffix = suffix if suffix in (".tsv", ".csv") else ".jsonl"
         options = {"suffix": suffix, "separator": columns.label_separator}
         return suffix, tables.joined(filter(None, rows), {}, **options)

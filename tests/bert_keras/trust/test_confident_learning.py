@@ -7,13 +7,13 @@ from bert_keras.labelled import dataset
 from bert_keras.trust import confident_learning
 
 
-def judge(probabilities, labels, *, groups=None, **facts) -> dataset.JudgedLabels:
+def judge(probabilities, labels, *, groups=None) -> dataset.JudgedLabels:
     rows = np.arange(len(labels))
     names = np.broadcast_to("", np.shape(probabilities))
     groups = 0 * rows if groups is None else groups
     parts = np.full(len(rows), "")
     values = (np.array(labels), np.array(probabilities, float), names, parts, groups)
-    return dataset.JudgedLabels(rows, *values, **facts)
+    return dataset.JudgedLabels(rows, *values)
 
 
 def find(judged, is_known=None):
@@ -100,7 +100,7 @@ def test_an_unknown_label_is_no_suspect_and_no_class():
     assert not find(judge(probabilities, labels), is_known)[0].any()
 
 
-def test_candidates_without_classes_have_one_mean():
+def test_answers_that_are_all_right_ones_have_one_mean():
     probabilities = [[0.9, 0.1], [0.1, 0.5], [0.3, 0.7], [0.9, 0.0]]
-    judged = judge(probabilities, [0, 0, 0, 0], have_classes=False)
+    judged = judge(probabilities, [0, 0, 0, 0])
     assert find(judged)[0].tolist() == [False, False, True, False]

@@ -92,7 +92,7 @@ def test_wrong_labels_are_found_after_conflicts(opinions, checked):
     assert [*first] == [*labels.COLUMNS]
     # Lines are counted from 1, and the first has the names of columns.
     assert (first["line"], second["line"]) == ("5", "122")
-    assert first["reason"] == second["reason"] == labels.CONFLICT
+    assert first["reason"] == second["reason"] == "conflict"
     lines = [int(row["line"]) - 2 for row in others]
     assert len({*opinions.wrong}.intersection(lines[:4])) >= 3
     for row in table:
@@ -163,6 +163,23 @@ def test_a_second_call_writes_the_same_and_follows_edited_changes(
     with pytest.raises(InputError, match="line .*`action`.*maybe"):
         run(opinions, output)
     assert before["cleaned.tsv"] == contents(output)["cleaned.tsv"]
+
+
+def test_no_file_is_left_where_every_row_is_dropped(opinions, tmp_path):
+    train, output = tmp_path / "train.tsv", tmp_path / "checked"
+    train.write_text("text\tlabel\n" + "fine fine\tgood\nfine fine\tbad\n" * 2)
+    data = catalogue.read(train, finetuning.FinetuningConfig(task="text"))
+    logits = np.zeros((4, 2), np.float32)
+    judged = data.answers_of(logits, data.describe()).judged_labels()
+    found = labels.list_suspects(data, judged, np.ones(4, bool))
+    output.mkdir()
+    labels.write(output, data, "texts", found)
+    assert (output / "cleaned.tsv").read_text() == train.read_text()
+    path = output / "suspects.tsv"
+    path.write_text(path.read_text().replace("keep", "drop"))
+    with pytest.raises(InputError, match="suspects.tsv: drops every row"):
+        labels.write(output, data, "texts", found)
+    assert (output / "cleaned.tsv").read_text() == train.read_text()
 
 
 def run(opinions, output, *, train: Path | None = None, **changes):
@@ -286,7 +303,9 @@ def test_a_label_of_one_fold_is_not_judged(opinions, tmp_path, caplog):
 # What is listed and what a file becomes, by form. The probabilities are given.
 
 
-def check(path: Path, content: str, rows, **settings) -> tuple[labels.Suspects, str]:
+def check(
+    path: Path, content: str, rows, **settings
+) -> tuple[list[labels.Suspect], str]:
     """Returns the suspects, for the class of each label that a sure model answers, and
     the file with their changes."""
     path.write_text(content)
@@ -298,11 +317,16 @@ def check(path: Path, content: str, rows, **settings) -> tuple[labels.Suspects, 
         logits -= 4.5
     judged = data.answers_of(logits.astype(np.float32), task).judged_labels()
     found = labels.list_suspects(data, judged, np.ones(len(judged.labels), bool))
-    return found, data.relabelled(dict(found.labels))[1]
+    return found, data.relabelled(changes_of(found))[1]
 
 
-def shown(found: labels.Suspects) -> list[tuple[str, ...]]:
-    return [(r["line"], r["label"], r["likelier"], r["text"]) for r in found.table]
+def changes_of(found: list[labels.Suspect]) -> dict[int, tuple[str, ...]]:
+    return {suspect.row: suspect.labels for suspect in found}
+
+
+def shown(found: list[labels.Suspect]) -> list[tuple[str, ...]]:
+    cells = [suspect.cells for suspect in found]
+    return [(c["line"], c["label"], c["likelier"], c["text"]) for c in cells]
 
 
 def test_a_table_keeps_its_columns_and_quotes(tmp_path):
@@ -310,9 +334,8 @@ def test_a_table_keeps_its_columns_and_quotes(tmp_path):
     found, corrected = check(
         tmp_path / "train.csv", content, [["y"], ["x"], ["y"], ["y"]], task="text"
     )
-    assert shown(found) == [("2", "x", "y", 'a, "b"\nc')]
+    assert shown(found) == [("2", "x", "y", 'a, "b" c')]
     assert corrected == content.replace("1,x", "1,y")
-    assert found.classes == {("x", "y"): 1}
 
 
 def test_a_label_of_json_lines_stays_a_string(tmp_path):
@@ -385,7 +408,6 @@ def test_all_words_of_an_entity_change_together_in_columns(tmp_path):
         ("3", *whole, "Ada Lovelace left home"),
         ("8", "Rome: B-PER", "Rome: B-LOC", "Rome"),
     ]
-    assert found.classes == {("B-PER", "B-LOC"): 2}
     changed = SENTENCES.replace("NN  B-PER", "NN  B-LOC").replace("I-PER", "I-LOC", 1)
     assert corrected == changed.replace("Rome NN B-PER\t", "Rome NN B-LOC")
 
@@ -401,8 +423,8 @@ def test_a_conflict_shows_the_words_that_differ(tmp_path):
         ("5", "Rome: B-PER", "Rome: B-LOC", text),
         ("9", "Rome: B-LOC", "Rome: B-LOC", text),
     ]
-    actions = [(cells["reason"], cells["action"]) for cells in found.table]
-    assert actions == [(labels.CONFLICT, "keep")] * 3
+    actions = [(one.cells["reason"], one.cells["action"]) for one in found]
+    assert actions == [("conflict", "keep")] * 3
     assert corrected == content.replace("Rome B-PER", "Rome B-LOC")
 
 
@@ -442,7 +464,7 @@ def test_entities_of_texts_change_and_other_keys_stay(tmp_path):
     answered = [["B-PER"], ["O"], ["B-LOC"], ["I-LOC"], ["O"]] * 2
     path = tmp_path / "train.jsonl"
     found, corrected = check(path, content, answered, task="tagging")
-    assert [cells["label"] for cells in found.table] == ["New: B-PER, York: I-PER"]
+    assert [one.cells["label"] for one in found] == ["New: B-PER, York: I-PER"]
     assert [*map(json.loads, corrected.splitlines())] == [right, other]
 
 
@@ -476,8 +498,7 @@ def test_a_question_with_another_answer(tmp_path):
         ("b", "Ada", "Ben", f"who b{text}"),
         ("c", "Zoe", "Eve", f"who c{text}"),
     ]
-    assert not found.classes
-    suffix, corrected = data.relabelled(dict(found.labels))
+    suffix, corrected = data.relabelled(changes_of(found))
     path = tmp_path / f"corrected{suffix}"
     path.write_text(corrected)
     again = squad.read_squad(path).questions
@@ -496,11 +517,11 @@ def test_a_conflict_without_a_suspect_can_be_relabelled_too(tmp_path):
     logits = np.array([[1, 0], [1, 0], [9, 0], [0, 9]], np.float32)
     judged = data.answers_of(logits, data.describe()).judged_labels()
     found = labels.list_suspects(data, judged, np.ones(4, bool))
-    assert [(r["label"], r["likelier"], r["action"]) for r in found.table] == [
-        ("x", "x", "keep"),
-        ("y", "x", "keep"),
+    assert [(label, likelier) for _, label, likelier, _ in shown(found)] == [
+        ("x", "x"),
+        ("y", "x"),
     ]
-    _, relabelled = data.relabelled(dict(found.labels))
+    _, relabelled = data.relabelled(changes_of(found))
     assert relabelled == path.read_text().replace("t\ty", "t\tx")
 
 
@@ -524,7 +545,7 @@ def test_half_of_a_surrogate_pair_is_written(tmp_path):
     judged.probabilities[1] = judged.probabilities[1, ::-1]
     found = labels.list_suspects(data, judged, np.ones(2, bool))
     assert shown(found) == [("b", "Ada", "met ?", "who? / Ada met ? b")]
-    suffix, corrected = data.relabelled(dict(found.labels))
+    suffix, corrected = data.relabelled(changes_of(found))
     path = tmp_path / f"corrected{suffix}"
     path.write_bytes(corrected.encode())
     assert [q.context for q in squad.read_squad(path).questions] == [
@@ -551,4 +572,4 @@ def test_questions_that_differ_in_further_answers_are_shown(tmp_path):
     found = labels.list_suspects(data, judged, np.ones(2, bool))
     text = "who? / Ada L met Eve"
     assert shown(found) == [("a", "Ada", "Ada", text), ("b", "Ada", "Ada", text)]
-    assert {(r["action"], r["reason"]) for r in found.table} == {("keep", "conflict")}
+    assert {one.cells["reason"] for one in found} == {"conflict"}
