@@ -165,7 +165,8 @@ def write(checkpoint: weights.Checkpoint, directory: Path) -> dict[str, str]:
     )
     run_directory.describe_run(run, tuning_settings(checkpoint))
     results: dict[str, Any] = {"converted": True, "made_new": missing}
-    if (decision := checkpoint.decision).label_thresholds:
+    decision = checkpoint.decision
+    if decision.label_thresholds and not decision.is_promise:
         results[run_directory.THRESHOLDS] = decision.label_thresholds
     elif decision.no_answer_odds:
         results["eval"] = {"best_f1_thresh": decision.no_answer_odds}

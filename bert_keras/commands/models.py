@@ -105,6 +105,7 @@ def evaluate(args: argparse.Namespace) -> None:
         "`finetune --calibrate` set aside)",
         "--precision": value("share of the answers given that are right", default=0.95),
         "--confidence": value("probability that this holds", default=0.95),
+        "--by_label": flag("promise it of the answers with each label"),
     },
     needs=options.TENSORFLOW,
 )
@@ -113,9 +114,10 @@ def calibrate(args: argparse.Namespace) -> None:
     from bert_keras.report import promises
     from bert_keras.trust import calibrating
 
-    names = ("data", "precision", "confidence")
+    names = ("data", "precision", "confidence", "by_label")
     promise = calibrating.calibrate(args.model, **options.named(args, *names))
-    options.print_lines([promises.sentence(promise), promises.facts(promise)])
+    rows = map("\t".join, promises.by_label(promise))
+    options.print_lines([promises.sentence(promise), promises.facts(promise), *rows])
 
 
 @options.Verb(

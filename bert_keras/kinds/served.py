@@ -115,9 +115,12 @@ class ServedModel(tf.Module):
         JSON. Callers of LiteRT and ONNX files, which give numbers alone, need them."""
         if not self.decision.is_promise:
             return {}
-        is_number = self.decision.half_width is not None
-        names = {"half_width"} if is_number else {"temperature", "threshold"}
-        return self.decision.model_dump(include=names)
+        if self.decision.half_width is not None:
+            return {"half_width": self.decision.half_width}
+        values: dict[str, Any] = {"temperature": self.decision.temperature}
+        if by_label := self.decision.label_thresholds:
+            return {**values, "thresholds": by_label}
+        return {**values, "threshold": self.decision.threshold}
 
     def probabilities(self, logits: tf.Tensor) -> tf.Tensor:
         """Returns the softmax along the last axis, calibrated if the run is."""

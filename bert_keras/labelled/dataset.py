@@ -210,6 +210,9 @@ class Candidates(NamedTuple):
     texts: np.ndarray | None = None
     """`(num_answers,)` numbers of the examples that the answers belong to, where each
     may have several, which depend on one another; `None`: each has one, in order."""
+    labels: np.ndarray | None = None
+    """`(num_answers,)` names of the answers, of which a text has each once at most;
+    `None`: answers have no names."""
 
     @classmethod
     def of_classes(cls, logits: np.ndarray, right: np.ndarray | None) -> Self:
@@ -231,8 +234,7 @@ class Candidates(NamedTuple):
 
     def take(self, places: np.ndarray) -> Self:
         """Returns some of the answers."""
-        every = self.logits[places], self.is_right[places], self.answers[places]
-        return type(self)(*every, None if self.texts is None else self.texts[places])
+        return type(self)(*(None if v is None else v[places] for v in self))
 
     def answered(self, temperature: float) -> "Answered":
         shares = scipy.special.softmax(self.logits / temperature, axis=-1)
@@ -306,7 +308,10 @@ class Answers(abc.ABC):
         if (candidates := self.candidates()) is None:
             return {}
         probabilities, is_right, _ = candidates.answered(decision.temperature)
-        is_given = decision.is_given(probabilities)
+        least = None
+        if candidates.labels is not None:
+            least = decision.thresholds_of(candidates.labels)
+        is_given = decision.is_given(probabilities, least)
         # There may be no answer at all where an example has any number of them.
         found = {"share_answered": float(is_given.mean())} if len(is_given) else {}
         if is_given.any():

@@ -266,8 +266,11 @@ def _promise(directory: Path, form: str) -> Iterator[str]:
         return
     yield f"## When it answers\n\n{promises.sentence(promise)}"
     yield promises.facts(promise)
+    yield from promises.label_table(promise)
     if form in ("onnx", "litert") and promise.half_width is None:
         answer = "where the softmax of the best is below `threshold`, there is none."
+        if promise.by_label:
+            answer = answer.replace("`threshold`", "its label's of `thresholds`")
         if promise.several == "labels":
             answer = "a label holds whose sigmoid reaches its number in `thresholds`."
         elif promise.several is not None:

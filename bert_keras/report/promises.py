@@ -3,7 +3,8 @@
 # matplotlib's types are narrower than what it takes.
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from matplotlib import figure, ticker
@@ -27,8 +28,9 @@ def sentence(promise: tasks.Calibration) -> str:
     if promise.several is not None:
         answers = promise.several
         asked = f"Of 1,000 {answers} found in {promise.examples} like these it gives"
+    each = "of each label " if promise.by_label else ""
     return (
-        f"{asked} {count:,}, and at most {wrong:.3g} of 100 {answers} are wrong "
+        f"{asked} {count:,}, and {each}at most {wrong:.3g} of 100 {answers} are wrong "
         f"({sure:.3g} % sure)."
     )
 
@@ -47,14 +49,34 @@ def facts(promise: tasks.Calibration) -> str:
         most = (
             f" More than {promise.most_counted} answers to one text count as so many."
         )
+    limit = f"a probability of {promise.threshold:.6g}"
+    if promise.by_label:
+        limit = "a threshold of its label"
     return (
-        f"An answer is given from a probability of {promise.threshold:.6g} on, else it "
-        f"{below}. Of {promise.num_rows:,} {rows} that were neither trained on nor "
-        f"used for the temperature, {promise.num_answered:,} {got}, of which "
-        f"{promise.num_wrong:,} are wrong.{most} The temperature is "
-        f"{promise.temperature:.3g}: the expected calibration error was "
-        f"{markdown.percent(before)} before and is {markdown.percent(after)}."
+        f"An answer is given from {limit} on, else it {below}. Of {promise.num_rows:,} "
+        f"{rows} that were neither trained on nor used for the temperature, "
+        f"{promise.num_answered:,} {got}, of which {promise.num_wrong:,} are "
+        f"wrong.{most} The temperature is {promise.temperature:.3g}: the expected "
+        f"calibration error was {markdown.percent(before)} before and is "
+        f"{markdown.percent(after)}."
     )
+
+
+def by_label(promise: tasks.Calibration) -> list[list[str]]:
+    """Returns the table of a promise for each label, the header first; no rows of any
+    other promise."""
+    rows, limits = [], promise.thresholds_of(promise.by_label)
+    for (label, counts), limit in zip(promise.by_label.items(), limits, strict=True):
+        from_limit = f"{limit:.6g}" if limit < math.inf else "never"
+        rows.append([label, from_limit, *(f"{count:,}" for count in counts)])
+    header = ["label", "given from", promise.several or "rows", "given", "wrong"]
+    return [header, *rows] if rows else []
+
+
+def label_table(promise: tasks.Calibration) -> Iterator[str]:
+    """Yields the same in Markdown, if there is a table."""
+    for header, *rows in filter(None, [by_label(promise)]):
+        yield markdown.table(header, [[markdown.literal(r[0]), *r[1:]] for r in rows])
 
 
 def calibration_error(bins: Bins) -> float:
@@ -66,6 +88,7 @@ def section(promise: tasks.Calibration) -> sections.Section:
         f"**{sentence(promise)}**\n\n{facts(promise)}\n\nThe promise is about "
         f"{promise.examples} of the same origin as those rows, and about no others."
     )
+    text = "\n\n".join([text, *label_table(promise)])
     picture = drawing.as_png(draw, promise) if promise.curve else None
     return sections.Section("When it answers", "promise", text, picture)
 

@@ -31,6 +31,7 @@ def calibrate(
     *,
     precision: float,
     confidence: float,
+    by_label: bool = False,
 ) -> tasks.Calibration:
     """Writes `calibration.json` into a run: a temperature, and the lowest threshold at
     which at least the share `precision` of the answers given is right, in at least the
@@ -40,6 +41,8 @@ def calibrate(
         data: labelled rows, drawn as the texts to come will be, that neither training
             nor the choice of the checkpoint has seen; `None`: those that `finetune
             --calibrate` set aside.
+        by_label: a threshold for each label of texts, so that of the answers with each
+            one the share `precision` is right.
 
     Raises an `InputError` if the rows are too few for the promise, if no threshold
     keeps it, or if the kind of the run has no probabilities of answers.
@@ -67,14 +70,22 @@ def calibrate(
     rows = splits.split(rows, part)[1] if part else rows
     rows.describe()
     # 2. Answer the rows, and compute the promise.
-    answers, promise = model.answer(rows), None
     kind = registry.labelled(model.task.kind)
+    answers, promise = model.answer(rows), None
+    candidates = answers.candidates()
+    if by_label and (candidates is None or candidates.labels is None):
+        raise InputError(
+            f"{directory}: --by_label: a model for {model.task.kind}, expected one for "
+            "labels of texts"
+        )
     common = {"precision": precision, "confidence": confidence}
     try:
-        if (candidates := answers.candidates()) is not None:
+        if candidates is not None:
             is_first = in_first_part(rows.keys())
             noun = kind.several or "rows"
-            promise = _with_threshold(candidates, is_first, noun, **common)
+            promise = _with_threshold(
+                *(candidates, is_first, noun), by_label=by_label, **common
+            )
         elif (distances := answers.distances()) is not None:
             promise = _with_interval(distances, **common)
     except InputError as error:
@@ -102,7 +113,12 @@ def calibrate(
 
 
 def _with_threshold(
-    candidates: dataset.Candidates, is_first: np.ndarray, noun: str, **common: float
+    candidates: dataset.Candidates,
+    is_first: np.ndarray,
+    noun: str,
+    *,
+    by_label: bool,
+    **common: float,
 ) -> dict[str, Any]:
     """Chooses a temperature and a grid on the first part, and tests on the second; a
     text's answers are all in one part."""
@@ -110,27 +126,69 @@ def _with_threshold(
     if candidates.texts is not None:
         is_first = is_first[candidates.texts]
     parts = [candidates.take(part) for part in (is_first, ~is_first)]
-    most, num_rows = thresholds.most_counted(parts[0]), int((~is_first).sum())
+    most = 1 if by_label else thresholds.most_counted(parts[0])
+    num_rows = int((~is_first).sum())
     share = 1 - thresholds.FIRST_PART
     _check_rows(num_rows, len(is_first), (share, most, noun), **common)
     temperature = thresholds.fit_temperature(parts[0])
     first, second = (part.answered(temperature) for part in parts)
+    promise = {
+        "temperature": temperature,
+        "num_rows": num_rows,
+        "before": pictures.reliability_bins(*parts[1].answered(1.0)[:2]),
+        "after": pictures.reliability_bins(*second[:2]),
+    }
+    if by_label:
+        return promise | _for_each_label(parts, temperature, noun, **common)
     tested = thresholds.choose_threshold(first, second, **common)
     if (index := tested.lowest) is None:
         raise InputError(_advice(tested, most, noun, **common))
     shares = tested.num_answered / num_rows
     right = 1 - tested.num_wrong / np.maximum(tested.num_answered, 1)
-    return {
-        "temperature": temperature,
+    return promise | {
         "threshold": float(tested.thresholds[index]),
         "most_counted": most,
-        "num_rows": num_rows,
         "num_answered": int(tested.num_answered[index]),
         "num_wrong": int(tested.num_wrong[index]),
         "curve": tuple(zip(shares.tolist(), right.tolist(), strict=True)),
-        "before": pictures.reliability_bins(*parts[1].answered(1.0)[:2]),
-        "after": pictures.reliability_bins(*second[:2]),
     }
+
+
+def _for_each_label(
+    parts: Sequence[dataset.Candidates],
+    temperature: float,
+    noun: str,
+    *,
+    precision: float,
+    confidence: float,
+) -> dict[str, Any]:
+    """Tests the answers with each label by themselves, of which a text has one at most,
+    so that they are independent. All verdicts hold together with `confidence`
+    (Bonferroni); how many there are is known from the first part."""
+    limits, by_label = {}, {}
+    for label in (names := np.unique(parts[0].labels).tolist()):
+        of_label = [part.take(part.labels == label) for part in parts]
+        tested = thresholds.choose_threshold(
+            *(part.answered(temperature)._replace(texts=None) for part in of_label),
+            precision=precision,
+            confidence=1 - (1 - confidence) / len(names),
+        )
+        counts = [0, 0]
+        if (index := tested.lowest) is not None:
+            limits[label] = float(tested.thresholds[index])
+            counts = [int(n[index]) for n in (tested.num_answered, tested.num_wrong)]
+        by_label[label] = (len(of_label[1].labels), *counts)
+    if lacking := [label for label in names if label not in limits]:
+        listed = ", ".join(f"{name} ({by_label[name][0]} {noun})" for name in lacking)
+        message = f"too few {noun} or too many mistakes for a promise of: {listed}"
+        if not limits:
+            raise InputError(f"{message}: give more {noun}, or ask for less")
+        logger.warning("%s; they are never given", message)
+    _, answered, wrong = (
+        sum(column) for column in zip(*by_label.values(), strict=True)
+    )
+    totals = {"num_answered": answered, "num_wrong": wrong}
+    return {"label_thresholds": limits, "by_label": by_label, **totals}
 
 
 def _with_interval(distances: np.ndarray, **common: float) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """The task of a trained model, as its directory states it: see `Task`."""
 
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -157,15 +158,24 @@ class Decision(StrictModel):
     """Greatest distance of the right number from an answer that is a number; such
     answers are all given. `None`: no interval was promised."""
     label_thresholds: dict[str, float] = {}
-    """Of texts with several labels: probabilities from which on a label holds."""
+    """Probabilities from which on a label is given: of texts with several labels, or of
+    a promise for each label, which never gives a label that is not here."""
     no_answer_odds: float = 0.0
     """Of questions: score of "no answer" less that of the best answer, above which a
     question has no answer."""
 
-    def is_given(self, probability: Any) -> Any:
+    def is_given(self, probability: Any, threshold: Any = None) -> Any:
         """Returns whether answers with these probabilities are given: a bool for a
-        float, an array or a tensor for another one. NaN keeps no promise."""
-        return (probability >= self.threshold) | (not self.is_promise)
+        float, an array or a tensor for another one. NaN keeps no promise. Answers that
+        are labels have thresholds from `thresholds_of`."""
+        least = self.threshold if threshold is None else threshold
+        return (probability >= least) | (not self.is_promise)
+
+    def thresholds_of(self, labels: Iterable[str]) -> list[float]:
+        """Returns a threshold for each label; infinity: it is never given."""
+        if not self.label_thresholds:
+            return [self.threshold for _ in labels]
+        return [self.label_thresholds.get(label, math.inf) for label in labels]
 
 
 LIKELIEST = Decision()
@@ -221,6 +231,9 @@ class Calibration(Decision):
     share of the rows."""
     after: tuple[tuple[float, float, float], ...] = ()
     """The same of the calibrated ones."""
+    by_label: dict[str, tuple[int, int, int]] = {}
+    """Of a promise for each label: rows of `num_rows` for which it is the likeliest or
+    found, those that are given it, and those of these to which it is wrong."""
     inputs: dict[str, Distribution] = {}
     """The rows and their answers, by names of `labelled.drift.QUANTITIES`."""
 

@@ -126,11 +126,13 @@ export async function load(library, folder, options = {}) {
   // ---- answers of each kind ---------------------------------------------------------
 
   async function classification(text, pair) {
-    const { temperature = 1, threshold = null } = facts;
+    const { temperature = 1, threshold = null, thresholds = null } = facts;
     const logits = await numbersOf(text, pair);
     const probabilities = softmax(logits.map((x) => x / temperature));
     const best = order(probabilities)[0];
-    const isSure = threshold === null || probabilities[best] >= threshold;
+    // A label without a threshold is never given: nothing reaches `undefined`.
+    const least = thresholds === null ? threshold : thresholds[labels[best]];
+    const isSure = least === null || probabilities[best] >= least;
     return { label: isSure ? labels[best] : "", probabilities: named(probabilities) };
   }
 

@@ -1,5 +1,7 @@
 """Exported classifiers: a label, several or a number for a text or a pair of texts."""
 
+import math
+
 import tensorflow as tf
 
 from bert_keras.kinds import served
@@ -15,8 +17,9 @@ class Labels(served.DirectAnswers):
     Numbers: `logits`, `(batch_size, num_labels)` float32, one column for a number.
     Answers: for classes `probabilities`, `(batch_size, num_labels)` float32, and
     `label`, `(batch_size,)` strings, the most probable one, or empty below the
-    threshold of a calibrated run; for numbers `score`, `(batch_size,)` float32, and of
-    a calibrated run `low` and `high`, the ends of its interval.
+    threshold of a calibrated run, which may be another for each label; for numbers
+    `score`, `(batch_size,)` float32, and of a calibrated run `low` and `high`, the ends
+    of its interval.
     """
 
     def __init__(self, trained: served.Trained):
@@ -38,8 +41,12 @@ class Labels(served.DirectAnswers):
                 return {"score": score}
             return {"score": score, "low": score - width, "high": score + width}
         probabilities = self.probabilities(logits)
-        label = tf.gather(tf.constant(self.labels), tf.argmax(logits, axis=-1))
-        is_given = self.decision.is_given(tf.reduce_max(probabilities, axis=-1))
+        best = tf.argmax(logits, axis=-1)
+        label = tf.gather(tf.constant(self.labels), best)
+        least = tf.constant(self.decision.thresholds_of(self.labels), tf.float32)
+        is_given = self.decision.is_given(
+            tf.reduce_max(probabilities, axis=-1), tf.gather(least, best)
+        )
         return {"probabilities": probabilities, "label": tf.where(is_given, label, "")}
 
 
@@ -51,7 +58,7 @@ class SeveralLabels(Labels):
     shape, 1 where a probability reaches the threshold of its label, else 0 (int32); and
     `labels`, the same shape, strings: the labels that hold, the most probable first,
     then empty strings. A run without thresholds has `text_forms.THRESHOLD`. A
-    calibrated run has calibrated probabilities, and one threshold for all labels.
+    calibrated run has calibrated probabilities, and the thresholds of its promise.
     """
 
     def __init__(self, trained: served.Trained):
@@ -61,7 +68,8 @@ class SeveralLabels(Labels):
     @property
     def decisions(self):
         pairs = zip(self.labels, self._thresholds.tolist(), strict=True)
-        return {**super().decisions, "thresholds": dict(pairs)}
+        limits = {label: limit for label, limit in pairs if limit < math.inf}
+        return {**super().decisions, "thresholds": limits}
 
     def present(self, ids, numbers):
         probabilities = tf.sigmoid(numbers["logits"] / self.decision.temperature)

@@ -231,7 +231,8 @@ class TextAnswers(dataset.Answers):
     def candidates(self) -> dataset.Candidates | None:
         if self.task.labels is None:
             return None
-        return dataset.Candidates.of_classes(self.logits, self.targets)
+        found = dataset.Candidates.of_classes(self.logits, self.targets)
+        return found._replace(labels=np.array(self.task.labels)[found.answers])
 
     def judged_labels(self) -> dataset.JudgedLabels:
         names, rows = np.array(self.task.labels, object), np.arange(len(self.rows))
@@ -315,7 +316,8 @@ class MultiLabelAnswers(TextAnswers):
         rows, labels = np.nonzero(self.probabilities() >= THRESHOLD)
         targets = 0 * self.logits if self.targets is None else self.targets
         right = targets[rows, labels] > 0
-        return dataset.Candidates.of_several(self.logits[rows, labels], right, rows)
+        found = dataset.Candidates.of_several(self.logits[rows, labels], right, rows)
+        return found._replace(labels=np.array(self.task.labels)[labels])
 
     def judged_labels(self) -> dataset.JudgedLabels:
         rows, groups = (axis.ravel() for axis in np.indices(self.targets.shape))
@@ -396,7 +398,8 @@ def threshold_row(decision: tasks.Decision, labels: Sequence[str]) -> np.ndarray
     is about labels that are likelier than not."""
     chosen = decision.label_thresholds
     if decision.is_promise:
-        chosen = dict.fromkeys(labels, max(THRESHOLD, decision.threshold))
+        limits = zip(labels, decision.thresholds_of(labels), strict=True)
+        chosen = {label: max(THRESHOLD, limit) for label, limit in limits}
     return np.array([chosen.get(label, THRESHOLD) for label in labels], np.float32)
 
 

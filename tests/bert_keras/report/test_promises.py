@@ -34,10 +34,10 @@ FACTS = (
 )
 
 
-def promised(run):
+def promised(run, promise=PROMISE):
     """A run with weights of no tensors, and a promise."""
     (run / run_directory.WEIGHTS_NAME).write_bytes((2).to_bytes(8, "little") + b"{}")
-    run_directory.write_calibration(run, PROMISE)
+    run_directory.write_calibration(run, promise)
     return run
 
 
@@ -46,6 +46,41 @@ def test_sentences():
     assert promises.facts(PROMISE) == FACTS
     rare = PROMISE.model_copy(update={"precision": 0.999, "num_answered": 1})
     assert "answers 0, and at most 0.1 of 100 answers" in promises.sentence(rare)
+
+
+def test_a_promise_for_each_label(tmp_path):
+    changes = {
+        "threshold": 0.0,
+        "label_thresholds": {"good": 0.75, "b_d": 0.9},
+        "by_label": {
+            "b_d": (1200, 1000, 40),
+            "good": (1500, 1610, 59),
+            "so": (300, 0, 0),
+        },
+    }
+    promise = PROMISE.model_copy(update=changes)
+    assert promises.sentence(promise) == SENTENCE.replace(
+        "at most", "of each label at most"
+    )
+    assert promises.facts(promise) == FACTS.replace(
+        "a probability of 0.912345", "a threshold of its label"
+    )
+    rows = [
+        ["label", "given from", "rows", "given", "wrong"],
+        ["b_d", "0.9", "1,200", "1,000", "40"],
+        ["good", "0.75", "1,500", "1,610", "59"],
+        ["so", "never", "300", "0", "0"],
+    ]
+    assert promises.by_label(promise) == rows
+    assert promises.by_label(PROMISE) == []
+    text = promises.section(promise).text
+    assert "| b&#95;d | 0.9 | 1,200 | 1,000 | 40 |" in text
+    run = promised(test_model_card.make_run(tmp_path / "run"), promise)
+    for form, answer in {
+        "onnx": "its label's of `thresholds`",
+        "saved_model": "never",
+    }.items():
+        assert answer in model_card.text(run, name="run", form=form)
 
 
 def test_the_report_begins_with_it(tmp_path):

@@ -2,11 +2,13 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.special
+import scipy.stats
 import tensorflow as tf
 
 import bert_keras
@@ -130,6 +132,35 @@ def test_labels_of_a_promise_everywhere(labels, tmp_path):
         "temperature": promise.temperature,
         "threshold": promise.threshold,
         "thresholds": dict.fromkeys(NAMES, limit),
+    }
+
+
+def test_several_labels_each_with_its_promise(labels, tmp_path):
+    run, _, path, texts, logits, holds = labels
+    run = shutil.copytree(run, tmp_path / "run")
+    seen = path.parent / "seen.tsv"
+    promise = calibrating.calibrate(
+        run, seen, precision=0.8, confidence=0.9, by_label=True
+    )
+    # A text has a label once at most, so the binomial bound is right.
+    assert (promise.most_counted, promise.threshold) == (1, 0.0)
+    assert promise.num_rows == sum(count for count, _, _ in promise.by_label.values())
+    for _, given, wrong in promise.by_label.values():
+        level = (1 - 0.9) / len(NAMES)
+        assert not given or scipy.stats.binom.cdf(wrong, given, 0.2) <= level
+    limits = [promise.label_thresholds.get(name, 2) for name in NAMES]
+    shares = scipy.special.expit(logits.astype(float) / promise.temperature)
+    expected = (shares >= limits) & (logits >= 0)
+    assert 0 < expected.sum() < (logits >= 0).sum()
+    assert len({*limits}) > 1
+    records = bert_keras.load(run).predict(texts)
+    names = [tuple(np.array(NAMES)[row]) for row in expected]
+    assert [record.prediction for record in records] == names
+    answer = make.served(run).answer(tf.constant(texts))
+    np.testing.assert_array_equal(answer["holds"], expected)
+    assert make.served(run).decisions["thresholds"] == {
+        name: pytest.approx(max(0.5, limit))
+        for name, limit in promise.label_thresholds.items()
     }
 
 
