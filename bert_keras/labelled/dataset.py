@@ -234,7 +234,8 @@ class Candidates(NamedTuple):
 
     def take(self, places: np.ndarray) -> Self:
         """Returns some of the answers."""
-        return type(self)(*(None if v is None else v[places] for v in self))
+        every: Any = (None if values is None else values[places] for values in self)
+        return type(self)(*every)
 
     def answered(self, temperature: float) -> "Answered":
         shares = scipy.special.softmax(self.logits / temperature, axis=-1)

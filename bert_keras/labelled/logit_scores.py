@@ -4,6 +4,7 @@
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import scipy.special
@@ -60,7 +61,7 @@ def decided(
     probabilities = scipy.special.softmax(
         logits.astype(float) / decision.temperature, axis=-1
     )
-    best = logits.argmax(axis=-1)
+    best: Any = logits.argmax(axis=-1)
     least = np.array(decision.thresholds_of(labels))[best]
     is_given = decision.is_given(probabilities.max(axis=-1), least)
     pairs = zip(best.tolist(), is_given.tolist(), strict=True)

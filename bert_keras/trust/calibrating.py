@@ -165,9 +165,9 @@ def _for_each_label(
     """Tests the answers with each label by themselves, of which a text has one at most,
     so that they are independent. All verdicts hold together with `confidence`
     (Bonferroni); how many there are is known from the first part."""
-    limits, by_label = {}, {}
-    for label in (names := np.unique(parts[0].labels).tolist()):
-        of_label = [part.take(part.labels == label) for part in parts]
+    limits, by_label, labels = {}, {}, [np.asarray(part.labels) for part in parts]
+    for label in (names := np.unique(labels[0]).tolist()):
+        of_label = [p.take(of == label) for p, of in zip(parts, labels, strict=True)]
         tested = thresholds.choose_threshold(
             *(part.answered(temperature)._replace(texts=None) for part in of_label),
             precision=precision,
@@ -177,12 +177,14 @@ def _for_each_label(
         if (index := tested.lowest) is not None:
             limits[label] = float(tested.thresholds[index])
             counts = [int(n[index]) for n in (tested.num_answered, tested.num_wrong)]
-        by_label[label] = (len(of_label[1].labels), *counts)
+        by_label[label] = (len(of_label[1].answers), *counts)
     if lacking := [label for label in names if label not in limits]:
         listed = ", ".join(f"{name} ({by_label[name][0]} {noun})" for name in lacking)
         message = f"too few {noun} or too many mistakes for a promise of: {listed}"
         if not limits:
-            raise InputError(f"{message}: give more {noun}, or ask for less")
+            raise InputError(
+                f"{message}: give more {noun}, or ask for less --precision"
+            )
         logger.warning("%s; they are never given", message)
     _, answered, wrong = (
         sum(column) for column in zip(*by_label.values(), strict=True)
