@@ -4,7 +4,6 @@
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import scipy.special
@@ -61,10 +60,10 @@ def decided(
     probabilities = scipy.special.softmax(
         logits.astype(float) / decision.temperature, axis=-1
     )
-    best: Any = logits.argmax(axis=-1)
+    best: list[int] = logits.argmax(axis=-1).tolist()
     least = np.array(decision.thresholds_of(labels))[best]
     is_given = decision.is_given(probabilities.max(axis=-1), least)
-    pairs = zip(best.tolist(), is_given.tolist(), strict=True)
+    pairs = zip(best, is_given.tolist(), strict=True)
     return probabilities, [labels[place] if given else "" for place, given in pairs]
 
 
