@@ -54,7 +54,8 @@ def read_candidates(
     right = np.array([names.index(record["label"]) for record in records])
     words = [{*record["text"].split()} for record in records]
     is_usual = np.array([not here.intersection(without) for here in words])
-    return dataset.Candidates.of_classes(logits, right), is_usual
+    found = dataset.Candidates.of_classes(logits, right)
+    return found._replace(labels=np.array(names)[found.answers]), is_usual
 
 
 def write_candidates(run: Path, data: Path, path: Path) -> None:
@@ -109,21 +110,28 @@ def calibrate(
     if args.ungrouped:
         first, second = (part._replace(texts=None) for part in (first, second))
     temperature = thresholds.fit_temperature(first)
-    tested = thresholds.choose_threshold(
-        *(p.answered(temperature) for p in (first, second)),
-        precision=args.precision,
-        confidence=args.confidence,
-    )
+    common = {"precision": args.precision, "confidence": args.confidence}
+    if args.by_label:
+        every = thresholds.choose_by_label(first, second, temperature, **common)
+    else:
+        answered = (part.answered(temperature) for part in (first, second))
+        every = {None: thresholds.choose_threshold(*answered, **common)}
     before, after = (
         pictures.reliability(*rest.answered(t)[:2])[-1] for t in (1.0, temperature)
     )
-    threshold = 2.0 if tested.lowest is None else tested.thresholds[tested.lowest]
 
     def precision(asked: dataset.Candidates) -> tuple[float, float | None]:
+        """Returns the share answered, and the precision, of labels the lowest."""
         probabilities, is_right, _ = asked.answered(temperature)
-        given = probabilities >= threshold
-        right = float(is_right[given].mean()) if given.any() else None
-        return float(given.mean()), right
+        given, precisions = np.zeros(len(is_right), bool), []
+        for name, tested in every.items():
+            if tested.lowest is not None:
+                here = probabilities >= tested.thresholds[tested.lowest]
+                here &= name is None or asked.labels == name
+                given |= here
+                if here.any():
+                    precisions.append(float(is_right[here].mean()))
+        return float(given.mean()), min(precisions, default=None)
 
     return Split(*precision(candidates), precision(rest)[1], before, after)
 
@@ -231,6 +239,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="with --data: writes --candidates")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--ungrouped", action="store_true", help="as if independent")
+    parser.add_argument("--by_label", action="store_true", help="each label's promise")
     parser.add_argument("--precision", type=float, default=0.95)
     parser.add_argument("--confidence", type=float, default=0.95)
     parser.add_argument("--splits", type=int, default=200)

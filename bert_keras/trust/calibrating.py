@@ -138,8 +138,29 @@ def _with_threshold(
         "before": pictures.reliability_bins(*parts[1].answered(1.0)[:2]),
         "after": pictures.reliability_bins(*second[:2]),
     }
+    # 1. A threshold for each label.
     if by_label:
-        return promise | _for_each_label(parts, temperature, noun, **common)
+        limits, counts, lacking = {}, {}, []
+        every = thresholds.choose_by_label(parts[0], parts[1], temperature, **common)
+        for label, tested in every.items():
+            columns, index = (tested.num_answered, tested.num_wrong), tested.lowest
+            counts[label] = (int(columns[0][-1]), 0, 0)
+            if index is None:
+                lacking.append(f"{label} ({counts[label][0]} {noun})")
+                continue
+            limits[label] = float(tested.thresholds[index])
+            counts[label] = (counts[label][0], *(int(c[index]) for c in columns))
+        message = "too few or too often wrong: " + ", ".join(lacking)
+        if not limits:
+            raise InputError(
+                f"{message}; give more {noun}, or ask for less --precision"
+            )
+        if lacking:
+            logger.warning("without a promise, so never given, as %s", message)
+        _, answered, wrong = map(sum, zip(*counts.values(), strict=True))
+        totals = {"num_answered": answered, "num_wrong": wrong}
+        return promise | totals | {"label_thresholds": limits, "by_label": counts}
+    # 2. One for all.
     tested = thresholds.choose_threshold(first, second, **common)
     if (index := tested.lowest) is None:
         raise InputError(_advice(tested, most, noun, **common))
@@ -152,45 +173,6 @@ def _with_threshold(
         "num_wrong": int(tested.num_wrong[index]),
         "curve": tuple(zip(shares.tolist(), right.tolist(), strict=True)),
     }
-
-
-def _for_each_label(
-    parts: Sequence[dataset.Candidates],
-    temperature: float,
-    noun: str,
-    *,
-    precision: float,
-    confidence: float,
-) -> dict[str, Any]:
-    """Tests the answers with each label by themselves, of which a text has one at most,
-    so that they are independent. All verdicts hold together with `confidence`
-    (Bonferroni); how many there are is known from the first part."""
-    limits, by_label, labels = {}, {}, [np.asarray(part.labels) for part in parts]
-    for label in (names := np.unique(labels[0]).tolist()):
-        of_label = [p.take(of == label) for p, of in zip(parts, labels, strict=True)]
-        tested = thresholds.choose_threshold(
-            *(part.answered(temperature)._replace(texts=None) for part in of_label),
-            precision=precision,
-            confidence=1 - (1 - confidence) / len(names),
-        )
-        counts = [0, 0]
-        if (index := tested.lowest) is not None:
-            limits[label] = float(tested.thresholds[index])
-            counts = [int(n[index]) for n in (tested.num_answered, tested.num_wrong)]
-        by_label[label] = (len(of_label[1].answers), *counts)
-    if lacking := [label for label in names if label not in limits]:
-        listed = ", ".join(f"{name} ({by_label[name][0]} {noun})" for name in lacking)
-        message = f"too few {noun} or too many mistakes for a promise of: {listed}"
-        if not limits:
-            raise InputError(
-                f"{message}: give more {noun}, or ask for less --precision"
-            )
-        logger.warning("%s; they are never given", message)
-    _, answered, wrong = (
-        sum(column) for column in zip(*by_label.values(), strict=True)
-    )
-    totals = {"num_answered": answered, "num_wrong": wrong}
-    return {"label_thresholds": limits, "by_label": by_label, **totals}
 
 
 def _with_interval(distances: np.ndarray, **common: float) -> dict[str, Any]:

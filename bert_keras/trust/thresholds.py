@@ -28,6 +28,7 @@ products of several bets, weighted by what each earned on the first part.
 # scipy has no types of its own, and answers that are tested by texts know their texts.
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false
 # pyright: reportOperatorIssue=false, reportOptionalSubscript=false
+# pyright: reportCallIssue=false
 
 import math
 from typing import NamedTuple
@@ -176,6 +177,28 @@ def choose_threshold(
         else:
             level = 0.0
     return Tested(-negative, num_answered, num_wrong, lowest)
+
+
+def choose_by_label(
+    first: dataset.Candidates,
+    second: dataset.Candidates,
+    temperature: float,
+    *,
+    precision: float,
+    confidence: float,
+) -> dict[str, Tested]:
+    """Tests the answers with each label by themselves, of which a text has one at most,
+    so that they are independent. All verdicts hold together with `confidence`
+    (Bonferroni); the labels are those of the first part."""
+    names, found = np.unique(first.labels).tolist(), {}
+    for name in names:
+        of_label = (part.take(part.labels == name) for part in (first, second))
+        found[name] = choose_threshold(
+            *(part.answered(temperature)._replace(texts=None) for part in of_label),
+            precision=precision,
+            confidence=1 - (1 - confidence) / len(names),
+        )
+    return found
 
 
 def half_width(distances: np.ndarray, *, precision: float, confidence: float) -> float:

@@ -507,7 +507,9 @@ def test_a_label_without_a_promise_is_never_given(made, tmp_path, caplog):
     promise = made.calibrate(run, data=path, by_label=True)
     assert {*promise.label_thresholds} == {"good", "so so"}
     assert promise.by_label["bad"][1:] == (0, 0)
-    assert re.search(r"a promise of: bad \(\d+ rows\); they are never", caplog.text)
+    assert re.search(
+        r"never given, as too few or too often wrong: bad \(\d+ rows\)\n", caplog.text
+    )
     assert promise.num_answered == sum(n for _, n, _ in promise.by_label.values())
     # The other labels have been right throughout.
     assert promise.num_wrong == 0

@@ -114,6 +114,40 @@ def test_the_simulation_would_notice_a_threshold_of_the_same_rows():
     assert broken > 100
 
 
+@pytest.mark.parametrize("num_rows", [300, 2000])
+def test_no_label_breaks_its_promise_more_often_than_all_may(num_rows):
+    rng, repeats, broken = np.random.default_rng(num_rows), 300, 0
+    worlds = [sure_ones_are_right, just_too_often_wrong, just_too_often_wrong]
+    names = np.array(["a", "b", "c"])
+    for _ in range(repeats):
+        # A label with a probability from 1 / 2 to 1, of three.
+        best, share = rng.integers(0, 3, num_rows), rng.random(num_rows)
+        logits = np.full((num_rows, 3), -np.inf)
+        logits[np.arange(num_rows), best] = np.log((1 + share) / 2)
+        logits[np.arange(num_rows), (best + 1) % 3] = np.log((1 - share) / 2)
+        precision = np.choose(best, [world(share) for world in worlds])
+        right = np.where(rng.random(num_rows) < precision, best, (best + 1) % 3)
+        answers = dataset.Candidates.of_classes(logits, right)
+        answers = answers._replace(labels=names[best])
+        first = rng.random(num_rows) < 0.25
+        tested = thresholds.choose_by_label(
+            *(answers.take(part) for part in (first, ~first)),
+            *(1.0,),
+            precision=0.9,
+            confidence=0.95,
+        )
+        assert [*tested] == ["a", "b", "c"]
+        for world, label in zip(worlds, tested.values(), strict=True):
+            if label.lowest is not None:
+                limit = 2 * label.thresholds[label.lowest] - 1
+                if world(SHARES[SHARES >= limit]).mean() < 0.9:
+                    broken += 1
+                    break
+    assert broken <= repeats * 0.05 + 3 * math.sqrt(repeats * 0.05 * 0.95)
+    # The two that are too often wrong share half of what all may break.
+    assert broken > 0 or num_rows < 1000
+
+
 def test_many_rows_answer_almost_all_that_can_be_answered():
     rng = np.random.default_rng(1)
     promises = [promise_in(sure_ones_are_right, rng, 20_000) for _ in range(20)]
