@@ -9,9 +9,9 @@ is [MASK]; [CLS] and [SEP] stay, so their attributions are 0. All attributions a
 the score less the baseline's, but for the error of the integral.
 """
 
+import functools
 import logging
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.fft
@@ -61,27 +61,6 @@ class Explanation(NamedTuple):
     steps: int
 
 
-class _PieceNumbers:
-    """A tokenizer whose ids are the numbers of a text's pieces: -1, -2, ... Inputs made
-    with it tell which pieces are left after any cut."""
-
-    def __init__(self, tokenizer: tokenization.Tokenizer):
-        self.vocabulary, self._tokenizer = tokenizer.vocabulary, tokenizer
-
-    def encode(self, text: str) -> list[int]:
-        return [-1 - number for number in range(len(self._tokenizer.encode(text)))]
-
-
-class _Input(NamedTuple):
-    features: dict[str, np.ndarray]
-    """`(1, length)` each."""
-    weights: np.ndarray
-    """Of all outputs in the score, `(num_outputs,)` float32."""
-    words: list[Word]
-    word_of: np.ndarray
-    """`(length,)` number of each token's word; -1 for special tokens."""
-
-
 class Explainer:
     """Explains answers to the examples of a data set without labels, or the score of a
     `label`. Raises an `InputError` for a kind of task without such scores, a network
@@ -117,45 +96,40 @@ class Explainer:
                 f"a model for {task.kind}, expected one for classes or numbers of "
                 "texts, for answers within a text, or for ranking"
             )
-        self._explained, self._numbers = explained, self._inputs
+        self._explained = explained
         self._offsets = token_offsets.OffsetTokenizer(tokenizer)
-        if any(one.pieces is None for one in explained):
-            numbers: Any = _PieceNumbers(tokenizer)
-            self._numbers = data.encode(task, numbers, settings)
+        self._keeps_tail = settings.long_texts == "head_tail"
         # Each function is traced once for all lengths.
-        ids = tf.TensorSpec((None, None), tf.int32)
-        floats = tf.TensorSpec((None,), tf.float32)
+        ids, floats = tf.TensorSpec((None, None), tf.int32), tf.TensorSpec((None,))
         signature = [dict.fromkeys(forward.INPUT_NAMES, ids), floats, ids, floats]
-        self._scores, self._slopes = (
-            tf.function(compute, input_signature=arguments, autograph=False)
-            for compute, arguments in (
-                (self._score, signature[:2]),
-                (self._slope, signature),
-            )
-        )
+        compiled = functools.partial(tf.function, autograph=False)
+        self._scores = compiled(self._score, input_signature=signature[:2])
+        self._slopes = compiled(self._slope, input_signature=signature)
 
     def __len__(self) -> int:
         return len(self._explained)
 
+    @recomputation.custom_gradients_end()
     def explain(self, example: int) -> Explanation:
         """Explains the answer to an example, counted from 0."""
-        read = self._read(example)
-        ids = read.features["input_ids"]
-        baseline = np.where(read.word_of < 0, ids, np.int32(self._vocabulary.mask_id))
+        features, weights, words, word_of = self._read(example)
+        ids = features["input_ids"]
+        baseline = np.where(word_of < 0, ids, np.int32(self._vocabulary.mask_id))
+        size = max(1, TOKENS_PER_BATCH // len(word_of))
 
         def slopes(nodes: np.ndarray) -> np.ndarray:
-            nodes = nodes.astype(np.float32)
-            arguments = read.features, read.weights, baseline
-            return _in_batches(lambda part: self._slopes(*arguments, part), nodes, read)
+            parts = np.split(nodes.astype(np.float32), range(size, len(nodes), size))
+            return np.concatenate(
+                [self._slopes(features, weights, baseline, part) for part in parts]
+            )
 
         # A row of each node; half as many steps have every second node.
         rows = slopes(quadrature(FEWEST_STEPS)[0])
         while True:
-            steps, ends = len(rows) - 1, rows[[0, -1], -1].tolist()
+            steps, (before, score) = len(rows) - 1, rows[[0, -1], -1].tolist()
             of_tokens = quadrature(steps)[1] @ rows[:, :-1]
-            difference = ends[1] - ends[0]
-            error = abs(float(of_tokens.sum()) - difference)
-            error /= max(abs(difference), LEAST_DIFFERENCE)
+            error = abs(float(of_tokens.sum()) - (score - before))
+            error /= max(abs(score - before), LEAST_DIFFERENCE)
             if error <= self._tolerance or steps == MOST_STEPS:
                 break
             between = slopes(quadrature(2 * steps)[0][1::2])
@@ -165,47 +139,51 @@ class Explainer:
                 "example %d: the attributions miss %.2g %% of the score in %d steps",
                 *(example + 1, 100 * error, steps),
             )
-        words = [*read.words]
-        for word in {*read.word_of.tolist()} - {-1}:
-            value = float(of_tokens[read.word_of == word].sum())
+        for word in {*word_of.tolist()} - {-1}:
+            value = float(of_tokens[word_of == word].sum())
             words[word] = words[word]._replace(attribution=value)
         answer, texts, *_ = self._explained[example]
-        return Explanation(texts, answer, ends[1], ends[0], tuple(words), error, steps)
+        return Explanation(texts, answer, score, before, tuple(words), error, steps)
 
+    @recomputation.custom_gradients_end()
     def scores_without(self, example: int, is_masked: np.ndarray) -> np.ndarray:
         """Returns the scores of an answer, `(num_variants,)`, where some words are
         [MASK]: `(num_variants, num_words)` bool, words as `explain` numbers them."""
-        read = self._read(example)
+        features, weights, _, word_of = self._read(example)
         # The last column belongs to special tokens.
-        is_masked = np.pad(is_masked, ((0, 0), (0, 1)))[:, read.word_of]
-        ids, mask_id = read.features["input_ids"], np.int32(self._vocabulary.mask_id)
+        is_masked = np.pad(is_masked, ((0, 0), (0, 1)))[:, word_of]
+        ids = np.where(is_masked, self._vocabulary.mask_id, features["input_ids"])
+        rows = {k: np.repeat(v, len(ids), axis=0) for k, v in features.items()}
+        rows["input_ids"] = ids.astype(np.int32)
+        return self._scores(rows, weights).numpy()
 
-        def scores(ids: np.ndarray) -> Any:
-            rows = {k: np.repeat(v, len(ids), 0) for k, v in read.features.items()}
-            return self._scores({**rows, "input_ids": ids}, read.weights)
-
-        return _in_batches(scores, np.where(is_masked, mask_id, ids), read)
-
-    def _read(self, example: int) -> _Input:
-        _, texts, row, weights, pieces = self._explained[example]
-        words, words_by_text = [], []
-        for number, text in enumerate(texts):
+    def _read(
+        self, example: int
+    ) -> tuple[dict[str, np.ndarray], np.ndarray, list[Word], np.ndarray]:
+        """Returns the features of an input, `(1, length)` each, the weights of all
+        outputs in the score, the words of the texts, and the number of each token's
+        word, `(length,)`; -1 for special tokens."""
+        _, texts, row, weights, skipped = self._explained[example]
+        batch, vocabulary = self._inputs.batch(np.array([row])), self._vocabulary
+        special = [vocabulary.cls_id, vocabulary.sep_id]
+        is_piece = ~np.isin(batch["input_ids"][0], special)
+        words, word_of = [], np.full(len(is_piece), -1)
+        for segment, text in enumerate(texts):
             ids, starts, ends = self._offsets.encode(text)
-            firsts = np.flatnonzero(~self._vocabulary.is_continuation[ids])
-            lasts = np.append(firsts, len(ids))[1:] - 1
-            counts = lasts - firsts + 1
-            words_by_text.append(np.repeat(len(words) + np.arange(len(firsts)), counts))
-            places = zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True)
-            words += [Word(number, *place) for place in places]
-        batch = self._inputs.batch(np.array([row]))
-        if pieces is None:
-            pieces = -1 - self._numbers.batch(np.array([row]))["input_ids"][0]
-        word_of = np.full(len(pieces), -1)
-        for segment, of_pieces in enumerate(words_by_text):
-            is_here = (pieces >= 0) & (batch["segment_ids"][0] == segment)
-            word_of[is_here] = of_pieces[pieces[is_here]]
+            is_first = ~vocabulary.is_continuation[ids]
+            # The words of the pieces that are left of a text that was cut.
+            of_pieces = len(words) - 1 + np.cumsum(is_first)
+            if segment == len(texts) - 1:
+                of_pieces = of_pieces[skipped:]
+            is_here = is_piece & (batch["segment_ids"][0] == segment)
+            word_of[is_here] = tokenization.shortened(
+                of_pieces, is_here.sum(), keeps_tail=self._keeps_tail
+            )
+            ends = ends[np.append(is_first, True)[1:]]
+            places = zip(starts[is_first].tolist(), ends.tolist(), strict=True)
+            words += [Word(segment, *place) for place in places]
         features = {name: batch[name] for name in forward.INPUT_NAMES}
-        return _Input(features, weights.ravel().astype(np.float32), words, word_of)
+        return features, weights.ravel().astype(np.float32), words, word_of
 
     def _score(self, features, weights):
         outputs, _ = self._network.scores(features, False, False)
@@ -225,15 +203,6 @@ class Explainer:
             scores = self._score({**rows, "embedding_output": points}, weights)
         slopes = tf.reduce_sum(tape.gradient(scores, points) * way, axis=-1)
         return tf.concat([slopes, scores[:, None]], axis=1)
-
-
-def _in_batches(
-    compute: Callable[[np.ndarray], Any], values: np.ndarray, read: _Input
-) -> np.ndarray:
-    size = max(1, TOKENS_PER_BATCH // len(read.word_of))
-    with recomputation.custom_gradients_end():
-        firsts = range(0, len(values), size)
-        return np.concatenate([compute(values[at : at + size]) for at in firsts])
 
 
 def quadrature(num_steps: int) -> tuple[np.ndarray, np.ndarray]:

@@ -102,9 +102,8 @@ class Explained(NamedTuple):
     """The input."""
     weights: np.ndarray
     """In the shape of the outputs of the input."""
-    pieces: np.ndarray | None = None
-    """Number of each token's piece in its text, below 0 for special tokens; `None`: as
-    `encode` packs the pieces of texts."""
+    skipped: int = 0
+    """Pieces of the last text before those in the input, which may be a window."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -301,11 +300,8 @@ class Answers(abc.ABC):
         if not decision.is_promise:
             return {}
         if (distances := self.distances()) is not None:
-            return {
-                "share_within_interval": float(
-                    np.mean(distances <= decision.half_width)
-                )
-            }
+            is_within = distances <= decision.half_width
+            return {"share_within_interval": float(is_within.mean())}
         if (candidates := self.candidates()) is None:
             return {}
         probabilities, is_right, _ = candidates.answered(decision.temperature)

@@ -3,7 +3,7 @@
 import array
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
@@ -254,36 +254,3 @@ def cut(
         whole_lengths=np.asarray(whole_lengths),
         labels=labels,
     )
-
-
-def explained(
-    texts: Sequence[tuple[str, ...]],
-    outputs: np.ndarray,
-    inputs: LabelledInputs | WindowedInputs,
-    *,
-    labels: Sequence[str] | None,
-    label: str | None = None,
-    is_one_of_them: bool = False,
-    long_texts: tasks.LongTexts = "cut",
-) -> list[dataset.Explained]:
-    """Returns the score of a label, or of the likeliest one, for each of the texts. Of
-    several windows, the one with the highest score is explained.
-
-    The score is the label's logit, or a number itself. If one label alone is right, it
-    is the logit less the mean of the others: of two labels the log odds. Logits that
-    all grow by as much give the same probabilities.
-    """
-    is_windowed = isinstance(inputs, WindowedInputs)
-    counts = inputs.counts if is_windowed else np.ones(len(texts), np.int64)
-    answers = inputs.pool(outputs, long_texts) if is_windowed else outputs
-    found, begin = [], 0
-    for of_example, count, logits in zip(texts, counts.tolist(), answers, strict=True):
-        place = labels.index(label) if labels and label else logits.argmax()
-        weights = np.eye(len(logits))[place]
-        if is_one_of_them:
-            weights = (len(weights) * weights - 1) / (len(weights) - 1)
-        row = begin + int((outputs[begin : begin + count] @ weights).argmax())
-        answer = labels[place] if labels else f"{logits[0]:.6g}"
-        found.append(dataset.Explained(answer, of_example, row, weights))
-        begin += count
-    return found

@@ -6,12 +6,13 @@ at random do (Samek et al., 2017). The page begins with the result.
 """
 
 import html
+import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def explain(
     return [
         f"{len(steps):,} explanations in {lines_path} and {page_path}",
         f"completeness error up to {error:.2f} %, {min(steps)} to {max(steps)} steps",
-        judgement.sentence,
+        judgement,
     ]
 
 
@@ -99,68 +100,55 @@ def deletion_losses(
     words, the highest attributions first and at random, `(2, len(SHARES))`; [] for
     fewer than two words."""
     values = np.array([word.attribution for word in explanation.words], float)
-    [words] = np.nonzero(~np.isnan(values))
-    if len(words) < 2:
+    is_read = ~np.isnan(values)
+    if (count := is_read.sum()) < 2:
         return []
+    # The rank of each word in each order; those that were not read come last.
     rng = np.random.default_rng(splits.number_of("\0".join(explanation.texts)))
-    orders = [words[np.argsort(-values[words], kind="stable")]]
-    orders += [rng.permutation(words) for _ in range(NUM_RANDOM_ORDERS)]
-    counts = [max(1, round(share * len(words))) for share in SHARES]
-    is_masked = np.zeros((len(orders), len(counts), len(values)), bool)
-    for rows, order in zip(is_masked, orders, strict=True):
-        for row, count in zip(rows, counts, strict=True):
-            row[order[:count]] = True
+    keys = np.stack([-values, *rng.random((NUM_RANDOM_ORDERS, len(values)))])
+    ranks = np.where(is_read, keys, np.inf).argsort(axis=1).argsort(axis=1)
+    counts = np.maximum(1, np.round(np.array(SHARES) * count))
+    is_masked = ranks[:, None] < counts[:, None]
     scores = explainer.scores_without(number, is_masked.reshape(-1, len(values)))
-    lost = explanation.score - scores.reshape(len(orders), -1)
+    lost = explanation.score - scores.reshape(len(ranks), -1)
     return [np.stack([lost[0], lost[1:].mean(axis=0)])]
 
 
-class Verdict(NamedTuple):
-    is_better: bool
-    """Whether the explanations beat random order."""
-    sentence: str
-
-
-def verdict(losses: np.ndarray) -> Verdict:
-    """Judges `deletion_losses` of all answers, `(num_answers, 2, len(SHARES))`: better
-    means that the mean gain is 1.645 standard errors above 0, one-sided 95 %."""
+def verdict(losses: np.ndarray) -> str:
+    """Judges `deletion_losses` of all answers, `(num_answers, 2, len(SHARES))`, in a
+    sentence: the explanations are better than random ones if the mean gain is 1.645
+    standard errors above 0, one-sided 95 %."""
     count = len(losses)
     if count < FEWEST_TEXTS:
-        sentence = (
+        return (
             "These explanations were not compared with random ones, for which "
             f"{FEWEST_TEXTS} answers to texts of two words are needed, got {count}."
         )
-        return Verdict(False, sentence)
     gains = (losses[:, 0] - losses[:, 1]).mean(axis=1)
-    is_better = gains.mean() > 1.645 * gains.std(ddof=1) / math.sqrt(count)
     claim = "These explanations are no better than random ones: do not rely on them"
-    if is_better:
+    if gains.mean() > 1.645 * gains.std(ddof=1) / math.sqrt(count):
         claim = "The words with the highest attributions matter more than random words"
     curve = ", ".join(
         f"{ours:.2f} (random: {random:.2f}) without {100 * share:.0f} % of the words"
         for share, ours, random in zip(SHARES, *losses.mean(axis=0), strict=True)
     )
-    sentence = f"{claim}. Mean loss of {count:,} scores: {curve}."
-    return Verdict(bool(is_better), sentence)
+    return f"{claim}. Mean loss of {count:,} scores: {curve}."
 
 
 def record(number: int, explanation: attribution.Explanation) -> dict[str, Any]:
-    """Returns a line of the file. Further digits would depend on the machine."""
-
-    def rounded(values: Mapping[str, Any]) -> dict[str, Any]:
-        numbers = {k: round(v, 4) for k, v in values.items() if isinstance(v, float)}
-        return {**values, **numbers}
-
+    """Returns a line of the file."""
     texts = explanation.texts
     words = [
-        {**rounded(w._asdict()), "word": texts[w.text][w.start : w.end]}
-        for w in explanation.words
+        {**word._asdict(), "word": texts[word.text][word.start : word.end]}
+        for word in explanation.words
     ]
-    return {"number": number, **rounded(explanation._asdict()), "words": words}
+    line = json.dumps({"number": number, **explanation._asdict(), "words": words})
+    # Further digits would depend on the machine.
+    return json.loads(line, parse_float=lambda digits: round(float(digits), 4))
 
 
 def draw_page(
-    explanations: Sequence[attribution.Explanation], judgement: Verdict, *, title: str
+    explanations: Sequence[attribution.Explanation], judgement: str, *, title: str
 ) -> bytes:
     """Returns the page of the first `MOST_SHOWN` explanations, in UTF-8."""
 
@@ -169,18 +157,17 @@ def draw_page(
 
     body = []
     for number, one in enumerate(explanations[:MOST_SHOWN], start=1):
-        texts, answer, score, before, words, error, steps = one
         body.append(
-            f"<article>\n<h2><small>{number}</small> {literal(answer)}</h2>\n"
-            f'<p class="facts">score {score:.3f}, of the baseline {before:.3f}; '
-            f"completeness error {100 * error:.2f} %, {steps} steps</p>"
+            f"<article>\n<h2><small>{number}</small> {literal(one.answer)}</h2>\n"
+            f'<p class="facts">score {one.score:.3f}, of the baseline '
+            f"{one.baseline_score:.3f}; completeness error "
+            f"{100 * one.completeness_error:.2f} %, {one.steps} steps</p>"
         )
-        # 1. The texts, with the words in five strengths.
-        ranked = sorted(words, key=lambda w: -abs(w.attribution or 0))
-        largest = abs(ranked[0].attribution or 0) or 1 if ranked else 1
-        for place, text in enumerate(texts):
+        # The texts, with their words in five strengths.
+        largest = max((abs(w.attribution or 0) for w in one.words), default=0) or 1
+        for place, text in enumerate(one.texts):
             parts, done = [], 0
-            for _, start, end, value in (w for w in words if w.text == place):
+            for _, start, end, value in (w for w in one.words if w.text == place):
                 form = "unread"
                 if value is not None:
                     form = "for" if value > 0 else "against"
@@ -192,20 +179,13 @@ def draw_page(
                 done = end
             parts.append(literal(text[done:]))
             body.append(f'<p class="text" dir="auto">{"".join(parts)}</p>')
-        # 2. The numbers of a few words.
-        numbers = [
-            f"<bdi>{literal(texts[place][start:end])}</bdi> {value:+.3f}"
-            for place, start, end, value in ranked[:5]
-            if value
-        ]
-        body.append(f'<p class="words">{" · ".join(numbers)}</p>\n</article>')
+        body.append("</article>")
     template = resources.files("bert_keras.trust").joinpath("page.html")
     shown = f"The first {MOST_SHOWN} of {len(explanations):,} answers are shown."
     return pages.fill(
         template.read_text(encoding="utf-8"),
         title=literal(title),
-        form="verdict" if judgement.is_better else "verdict doubt",
-        sentence=judgement.sentence,
+        sentence=judgement,
         shown=shown if len(explanations) > MOST_SHOWN else "",
         body="\n".join(body),
     )

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.special
 
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
@@ -290,7 +289,7 @@ class RankingDataset(dataset.Dataset):
             in_order += [rows[question.candidates[n].row].cells for n in order]
             values += [*found[order]]
             if sure:
-                is_answer += [int(sure[place].is_sure), *[0] * (len(order) - 1)]
+                is_answer += [int(sure[place]["is_sure"]), *[0] * (len(order) - 1)]
         # Nine digits: float32, so that no two scores become equal.
         columns = {"score": tables.Column(values, ".9g")}
         if sure:
@@ -333,15 +332,11 @@ class RankingDataset(dataset.Dataset):
 
     def explained(self, outputs, inputs, task, settings, *, label=None):
         """Returns the score of every passage."""
-        texts = self.contents().texts
-        return tokenized.explained(texts, outputs, inputs, labels=None)
-
-
-class Sure(NamedTuple):
-    """The verdict of a calibrated run on the first passage of a question."""
-
-    probability: float
-    is_sure: bool
+        pairs = zip(self.contents().texts, outputs[:, 0].tolist(), strict=True)
+        return [
+            dataset.Explained(f"{score:.6g}", texts, row, np.ones(1))
+            for row, (texts, score) in enumerate(pairs)
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,15 +359,15 @@ class RankingAnswers(dataset.Answers):
         places = np.array([scores.ranking(found)[0] for found in self.scores_of])
         return dataset.Candidates(logits, is_right, places)
 
-    def sure(self, decision: tasks.Decision) -> list[Sure]:
-        """Returns one for each question; [] without a promise."""
+    def sure(self, decision: tasks.Decision) -> list[dict[str, Any]]:
+        """Returns fields of `SureRanking`, which judge the first passage of each
+        question; [] without a promise."""
         if not decision.is_promise:
             return []
-        shares = (
-            float(scipy.special.softmax(found / decision.temperature).max())
-            for found in (numbers.astype(float) for numbers in self.scores_of)
-        )
-        return [Sure(share, decision.is_given(share)) for share in shares]
+        shares = self.candidates().answered(decision.temperature).probabilities
+        is_sure = decision.is_given(shares)
+        pairs = zip(shares.tolist(), is_sure.tolist(), strict=True)
+        return [{"probability": share, "is_sure": given} for share, given in pairs]
 
     def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         relevances = [question.relevances for question in self.questions]
@@ -390,5 +385,5 @@ class RankingAnswers(dataset.Answers):
                 relevances=tuple(question.relevances) if self.has_labels else None,
                 prediction=tuple(scores.ranking(found).tolist()),
                 scores=tuple(found.tolist()),
-                **(sure[row]._asdict() if sure else {}),
+                **(sure[row] if sure else {}),
             )

@@ -9,13 +9,12 @@ written, by the places of their characters.
 
 import dataclasses
 import functools
-import itertools
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import scipy.special
@@ -55,10 +54,13 @@ class SpanDataset(dataset.Dataset):
 
     def files(self, answers, *, suffix, decision=tasks.LIKELIEST) -> dict[str, str]:
         """Returns the files that run_squad.py writes: from name to content."""
-        n_best = answers.calibrated(decision).items()
+        n_best = answers.calibrated(decision).n_best.items()
         contents = {
             "predictions.json": answers.texts(decision=decision),
-            "nbest_predictions.json": {k: [c._asdict() for c in v] for k, v in n_best},
+            "nbest_predictions.json": {
+                id: [dict(zip(c._fields, c[:4], strict=False)) for c in candidates]
+                for id, candidates in n_best
+            },
         }
         if answers.null_odds is not None:
             contents["null_odds.json"] = answers.null_odds
@@ -176,11 +178,13 @@ class SpanDataset(dataset.Dataset):
             candidates = _best_spans(
                 question.context, inputs, rows, logits, settings.span
             )
+            cls = inputs.texts.starts[rows]
             if task.has_impossible:
                 # (2, num_windows): start and end logits of each window's `[CLS]`.
-                nulls = logits[:, inputs.texts.starts[rows]]
+                nulls = logits[:, cls]
                 lowest = nulls.sum(axis=0).argmin()
-                null = Candidate("", 0.0, *nulls[:, lowest].tolist())
+                tokens = (cls[lowest], cls[lowest])
+                null = Candidate("", 0.0, *nulls[:, lowest].tolist(), tokens)
                 # Without candidates more than any difference of logits: a context of
                 # spaces has no answer.
                 null_odds[question.id] = 1e6
@@ -195,38 +199,34 @@ class SpanDataset(dataset.Dataset):
                 if place < settings.span.n_best_size:
                     del candidates[settings.span.n_best_size :]
             # The original answers "empty" where there is nothing to choose from.
-            n_best[question.id] = candidates or [Candidate("", 0.0, 0.0, 0.0)]
+            nothing = Candidate("", 0.0, 0.0, 0.0, (cls[0], cls[0]))
+            n_best[question.id] = candidates or [nothing]
         answers = SpanAnswers(
             questions=self.rows,
             has_impossible=self.has_impossible,
             n_best=n_best,
             null_odds=null_odds if task.has_impossible else None,
         )
-        n_best = answers.calibrated(tasks.LIKELIEST)
-        return dataclasses.replace(answers, n_best=n_best)
+        return answers.calibrated(tasks.LIKELIEST)
 
     def explained(self, outputs, inputs, task, settings, *, label=None):
         """The score is the logit of the answer's first token and that of its last. The
         answer is the best text, also where "no answer" is more probable."""
-        answers, found = self.answer(outputs, inputs, task, settings), []
+        best_of = self.answer(outputs, inputs, task, settings).best()
+        found, starts = [], inputs.texts.starts
         for number, question in enumerate(self.rows):
-            candidates = answers.n_best[question.id]
-            best = next((c for c in candidates if c.text), candidates[0])
-            rows = np.flatnonzero(inputs.questions == number)
-            row, first, last = _place_of(best, question.context, inputs, rows, outputs)
+            best = best_of[question.id]
+            row = int(np.searchsorted(starts, best.tokens[0], side="right")) - 1
             length = inputs.lengths[row]
-            weights, pieces = np.zeros((length, 2)), np.full(length, -1)
-            weights[first, 0] = weights[last, 1] = 1
-            # The pieces of the question, and of one of the windows over the context.
-            [segments] = inputs.texts.batch(np.array([row]))["segment_ids"]
-            num_asked = np.count_nonzero(segments == 0) - 2
-            pieces[1 : 1 + num_asked] = np.arange(num_asked)
-            step = settings.max_seq_length - num_asked - 3
-            step = min(step, settings.span.doc_stride)
-            window = np.arange(length - num_asked - 3) + step * (row - rows[0])
-            pieces[num_asked + 2 : -1] = window
+            weights = np.zeros((length, 2))
+            weights[best.tokens - starts[row], [0, 1]] = 1
+            # Windows begin so many pieces of the context one after the other.
+            segments = inputs.texts.segment_ids[starts[row] :][:length]
+            room = settings.max_seq_length - np.count_nonzero(segments == 0) - 1
+            step = min(room, settings.span.doc_stride)
+            skipped = step * (row - np.searchsorted(inputs.questions, number))
             texts = (question.question, question.context)
-            found.append(dataset.Explained(best.text, texts, row, weights, pieces))
+            found.append(dataset.Explained(best.text, texts, row, weights, skipped))
         return found
 
 
@@ -267,6 +267,8 @@ class Candidate(NamedTuple):
     """Probability among the candidates of this question."""
     start_logit: float
     end_logit: float
+    tokens: tuple[int, int] = (0, 0)
+    """The first one and the last one, among those of all windows."""
 
     @property
     def score(self) -> float:
@@ -286,10 +288,10 @@ class SpanAnswers(dataset.Answers):
     """Score of "no answer" less that of the best answer; `None` if every question has
     an answer."""
 
-    def best_texts(self) -> dict[str, str]:
+    def best(self) -> dict[str, Candidate]:
         """Returns the best answers that are not empty; empty only without any text."""
         return {
-            id: next((c.text for c in candidates if c.text), "")
+            id: next((c for c in candidates if c.text), candidates[0])
             for id, candidates in self.n_best.items()
         }
 
@@ -320,9 +322,8 @@ class SpanAnswers(dataset.Answers):
         wrong = np.where(is_right, 0, shares)
         names = []
         for question, best in zip(self.questions, wrong.argmax(axis=-1), strict=True):
-            right, others = next(iter(question.answers), None), self.n_best[question.id]
-            other = others[best].text if best < len(others) else ""
-            names.append((right.text if right else "", other))
+            texts = [answer.text for answer in question.answers] or [""]
+            names.append((texts[0], self.n_best[question.id][best].text))
         right = np.where(is_right, shares, 0).sum(axis=-1)
         return dataset.JudgedLabels(
             rows=rows,
@@ -333,34 +334,26 @@ class SpanAnswers(dataset.Answers):
             groups=0 * rows,
         )
 
-    def calibrated(self, decision: tasks.Decision) -> Mapping[str, list[Candidate]]:
-        """Returns `n_best` with the probabilities at the decision's temperature."""
+    def calibrated(self, decision: tasks.Decision) -> "SpanAnswers":
+        """Returns the answers with the probabilities at the decision's temperature."""
         n_best = {}
         for id, candidates in self.n_best.items():
             scores = np.array([candidate.score for candidate in candidates])
             shares = scipy.special.softmax(scores / decision.temperature).tolist()
             pairs = zip(candidates, shares, strict=True)
             n_best[id] = [c._replace(probability=share) for c, share in pairs]
-        return n_best
+        return dataclasses.replace(self, n_best=n_best)
 
     def texts(self, *, decision: tasks.Decision = tasks.LIKELIEST) -> dict[str, str]:
         """Returns the answers: an empty one where the odds of "no answer" are above the
         decision's, or where the probability of the best text is too low for a promise.
         """
         if decision.is_promise:
-            best = {
-                id: next((c for c in candidates if c.text), candidates[0])
-                for id, candidates in self.calibrated(decision).items()
-            }
-            return {
-                id: c.text if decision.is_given(c.probability) else ""
-                for id, c in best.items()
-            }
-        odds, most = self.null_odds, decision.no_answer_odds
-        return {
-            id: "" if odds and odds[id] > most else text
-            for id, text in self.best_texts().items()
-        }
+            best = self.calibrated(decision).best().items()
+            is_given = decision.is_given
+            return {id: c.text if is_given(c.probability) else "" for id, c in best}
+        odds, most, best = self.null_odds, decision.no_answer_odds, self.best().items()
+        return {id: "" if odds and odds[id] > most else c.text for id, c in best}
 
     def scores(self, *, decision=tasks.LIKELIEST) -> dict[str, float]:
         """Returns the official scores; for 2.0 also those of the best threshold."""
@@ -368,16 +361,17 @@ class SpanAnswers(dataset.Answers):
         texts = self.texts(decision=decision)
         scores = squad_scores.scores(gold, texts, has_impossible=self.has_impossible)
         if odds is not None:
-            scores |= squad_scores.best_thresholds(gold, self.best_texts(), odds)
+            best_texts = {id: best.text for id, best in self.best().items()}
+            scores |= squad_scores.best_thresholds(gold, best_texts, odds)
         return scores
 
     def records(self, *, decision=tasks.LIKELIEST) -> Iterator[AnsweredQuestion]:
-        texts, best_texts = self.texts(decision=decision), self.best_texts()
-        n_best = self.calibrated(decision)
+        texts, best = self.texts(decision=decision), self.best()
+        n_best = self.calibrated(decision).n_best
         for id, question, context, right in self.questions:
             probabilities = {c.text: c.probability for c in n_best[id]}
             # A calibrated probability is that of the best text, given or not.
-            asked = best_texts[id] if decision.is_promise else texts[id]
+            asked = best[id].text if decision.is_promise else texts[id]
             yield AnsweredQuestion(
                 id=id,
                 question=question,
@@ -386,7 +380,7 @@ class SpanAnswers(dataset.Answers):
                 prediction=texts[id],
                 probability=probabilities.get(asked, 0.0),
                 null_odds=self.null_odds and self.null_odds[id],
-                best_text=best_texts[id],
+                best_text=best[id].text,
             )
 
 
@@ -489,28 +483,11 @@ def _best_spans(
     for row, begin, end in np.argwhere(is_span)[order].tolist():
         if len(best) == settings.n_best_size:
             break
-        char_start = windows.char_starts[tokens[row, first[row, begin]]]
-        char_end = windows.char_ends[tokens[row, last[row, end]]]
-        text = context[char_start:char_end]
+        pair = tokens[row, first[row, begin]], tokens[row, last[row, end]]
+        text = context[windows.char_starts[pair[0]] : windows.char_ends[pair[1]]]
         start_logit, end_logit = float(both[0, row, begin]), float(both[1, row, end])
-        best.setdefault(text, Candidate(text, 0.0, start_logit, end_logit))
+        best.setdefault(text, Candidate(text, 0.0, start_logit, end_logit, pair))
     return list(best.values())
-
-
-def _place_of(
-    best: Candidate, context: str, windows: Windows, rows: np.ndarray, outputs: Any
-) -> tuple[int, int, int]:
-    """Returns the window of a candidate and its first and last token in that window,
-    which equal logits tell; `[CLS]` of the first window without any text."""
-    for row in rows.tolist():
-        tokens = windows.texts.starts[row] + np.arange(windows.lengths[row])
-        is_alike = outputs[tokens] == [best.start_logit, best.end_logit]
-        for first, last in itertools.product(*map(np.flatnonzero, is_alike.T)):
-            begin = windows.char_starts[tokens[first]]
-            end = windows.char_ends[tokens[last]]
-            if first <= last and context[begin:end] == best.text:
-                return row, int(first), int(last)
-    return int(rows[0]), 0, 0
 
 
 def score_file(path: str | Path, predictions: str | Path) -> dict[str, float]:

@@ -14,7 +14,6 @@ counts; or as `annotation_tools` reads them. All tags of a file are of one schem
 # pyright: reportArgumentType=false, reportOptionalIterable=false
 
 import itertools
-import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -348,10 +347,8 @@ def with_columns(
         rows: Iterable[dict[str, Any]] = ({"words": s.words} for s in sentences)
         if is_json(path):
             rows = (row.cells for row in read_records(path, has_tags=False))
-        return "".join(
-            json.dumps(row | {"prediction": tags}, ensure_ascii=False) + "\n"
-            for row, tags in zip(rows, predicted_tags, strict=True)
-        )
+        columns = {"prediction": tables.Column(predicted_tags)}
+        return tables.joined(rows, columns, suffix=suffix)
     words = ([word] for sentence in sentences for word in sentence.words)
     if not is_json(path):
         words = (row for row in _rows(path) if _has_word(row))

@@ -167,13 +167,25 @@ class TextDataset(dataset.Dataset):
         return self.answers_of(outputs, task)
 
     def explained(self, outputs, inputs, task, settings, *, label=None):
-        return tokenized.explained(
-            *(self.contents().texts, outputs, inputs),
-            labels=task.labels,
-            label=label,
-            is_one_of_them=task.kind == "classification",
-            long_texts=settings.long_texts,
-        )
+        """The score is the label's logit, or a number itself. If one label alone is
+        right, it is the logit less the mean of the others: of two labels the log odds.
+        Of several windows, the one with the highest score is explained."""
+        answers, counts = outputs, np.ones(len(self), int)
+        if isinstance(inputs, tokenized.WindowedInputs):
+            answers, counts = inputs.pool(outputs, settings.long_texts), inputs.counts
+        windows = np.split(np.arange(len(outputs)), np.cumsum(counts)[:-1])
+        step = tasks.window_stride(settings.max_seq_length, settings.window_stride)
+        labels, found, examples = task.labels, [], self.contents().texts
+        for texts, rows, logits in zip(examples, windows, answers, strict=True):
+            place = labels.index(label) if labels and label else int(logits.argmax())
+            weights = np.eye(len(logits))[place]
+            if task.kind == "classification":
+                weights = (len(weights) * weights - 1) / (len(weights) - 1)
+            window = int((outputs[rows] @ weights).argmax())
+            answer = labels[place] if labels else f"{logits[0]:.6g}"
+            where = (int(rows[window]), weights, step * window)
+            found.append(dataset.Explained(answer, texts, *where))
+        return found
 
     def answers_of(self, logits: np.ndarray, task: tasks.Task) -> dataset.Answers:
         """Makes answers of logits `(num_rows, num_labels)`."""

@@ -55,6 +55,7 @@ KINDS = {
     ),
     "multi_label": ({"labels": ("a", "b", "c")}, text_settings(multi_label=True)),
     "regression": ({}, text_settings(regression=True)),
+    "head and tail": ({}, text_settings(regression=True, long_texts="head_tail")),
     "ranking": (
         {"has_text_pair": True},
         finetuning.FinetuningConfig(task="ranking", max_seq_length=12),
@@ -82,7 +83,8 @@ def runs(tmp_path_factory, randomize):
     def make_one(name: str) -> Path:
         if name not in made:
             task, settings = KINDS[name]
-            kind = "classification" if name == "windows" else name
+            kinds = {"windows": "classification", "head and tail": "regression"}
+            kind = kinds.get(name, name)
             made[name] = make.make_run(
                 folder / name,
                 VOCABULARY,
@@ -266,6 +268,9 @@ def test_words_that_were_not_read_have_no_attribution(runs):
     [one] = explain(runs("regression"), [text])
     assert [word for word, value in named(one) if value is not None] == WORDS[:10]
     assert len(one.words) == 30
+    [one] = explain(runs("head and tail"), [text])
+    read = [word for word, value in named(one) if value is not None]
+    assert read == [*tokenization.shortened(WORDS[:30], 10, keeps_tail=True)]
     # Of the windows of a text, the one with the highest score.
     [record] = bert_keras.load(runs("windows")).predict([text])
     [one] = explain(runs("windows"), [text])
@@ -414,8 +419,7 @@ def test_answers_and_names_are_text_in_the_page():
     one = attribution.Explanation(
         ("w1 <i>\x01</i>",), "<script>alert(1)</script>", 1.0, 0.0, words, 0.0, 8
     )
-    found = explaining.Verdict(False, "Not compared.")
-    page = explaining.draw_page([one], found, title="<b>&.tsv").decode()
+    page = explaining.draw_page([one], "Not compared.", title="<b>&.tsv").decode()
     articles = Articles()
     articles.feed(page)
     assert not articles.tags & {"script", "b", "i"}
@@ -557,7 +561,7 @@ def test_the_best_order_is_better_than_random(runs):
     ids[0, 1 + best] = VOCABULARY.mask_id
     expected = one.score - float(network({"input_ids": ids})["logits"][0, 0])
     assert losses[0][0, 0] == pytest.approx(expected, abs=1e-5)
-    assert explaining.verdict(np.array(losses)).is_better
+    assert explaining.verdict(np.array(losses)).startswith("The words with the highest")
 
 
 def test_the_verdict_says_when_the_order_means_nothing():
@@ -566,26 +570,20 @@ def test_the_verdict_says_when_the_order_means_nothing():
     losses = curve + rng.normal(scale=0.1, size=(50, 2, 4))
     better = explaining.verdict(losses.round(1) * 0 + curve)
     assert better == (
-        True,
         "The words with the highest attributions matter more than random words. Mean "
         "loss of 50 scores: 0.50 (random: 0.25) without 10 % of the words, 1.00 "
         "(random: 0.50) without 20 % of the words, 1.50 (random: 0.75) without 30 % of "
-        "the words, 2.00 (random: 1.00) without 50 % of the words.",
+        "the words, 2.00 (random: 1.00) without 50 % of the words."
     )
+    claim = "These explanations are no better than random ones: do not rely on them"
     for worse in (losses[:, ::-1], np.repeat(losses[:, :1], 2, axis=1)):
-        found = explaining.verdict(worse)
-        assert not found.is_better
-        claim = "These explanations are no better than random ones: do not rely on them"
-        assert found.sentence.startswith(claim)
+        assert explaining.verdict(worse).startswith(claim)
     # By chance alone, one-sided 95 %.
-    falsely = [
-        explaining.verdict(rng.normal(size=(40, 2, 4))).is_better for _ in range(400)
-    ]
-    assert 4 < sum(falsely) < 40
+    chance = [explaining.verdict(rng.normal(size=(40, 2, 4))) for _ in range(400)]
+    assert 4 < sum(not sentence.startswith(claim) for sentence in chance) < 40
     assert explaining.verdict(losses[:9]) == (
-        False,
         "These explanations were not compared with random ones, for which 10 answers "
-        "to texts of two words are needed, got 9.",
+        "to texts of two words are needed, got 9."
     )
 
 

@@ -163,7 +163,7 @@ def test_agrees_with_the_rules(n_best, longest):
     expected = expected_n_best(*made, n_best=n_best, longest=longest)
     assert list(found.n_best) == [question.id for question in made[0]]
     for id, entries in expected.items():
-        assert [(c.text, *c[2:]) for c in found.n_best[id]] == entries
+        assert [(c.text, *c[2:4]) for c in found.n_best[id]] == entries
         weights = np.exp([start + end for _, start, end in entries])
         probabilities = [candidate.probability for candidate in found.n_best[id]]
         assert probabilities == pytest.approx(weights / weights.sum())
@@ -195,7 +195,7 @@ def test_a_context_without_text_is_never_answered():
     found = predict([asked], windows, *logits)
     assert found.null_odds == {"q": 1e6}
     assert found.texts(decision=tasks.Decision(no_answer_odds=2e6)) == {"q": ""}
-    assert found.n_best == {"q": [("", 1.0, 0.0, 0.0)]}
+    assert found.n_best == {"q": [("", 1.0, 0.0, 0.0, (0, 0))]}
 
 
 def test_files_by_hand():
