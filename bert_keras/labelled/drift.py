@@ -57,24 +57,20 @@ class Measured(NamedTuple):
         """Returns in words how the inputs differ from `known` ones."""
         differing = []
         for name in self.values.keys() & known.keys():
-            sizes, values = (self.num_rows, known[name].num_rows), self.values[name]
+            sizes = self.num_rows, known[name].num_rows
             places, before = np.array(known[name].points).T
-            now = (values[:, None] <= places).mean(axis=0)
+            now = (self.values[name][:, None] <= places).mean(axis=0)
             largest = np.abs(now - before).argmax()
             difference = now[largest] - before[largest]
             # P(D > d) <= e exp(-2 d^2 / (1 / n + 1 / m)).
             bound = (1 + math.log(len(QUANTITIES) / LEVEL)) / 2
             bound = math.sqrt(bound * sum(1 / size for size in sizes))
-            if min(sizes) < MIN_ROWS or abs(difference) <= bound:
-                continue
-            more, less, form = QUANTITIES[name]
-            median = np.sort(values)[(len(values) - 1) // 2], places[before >= 0.5][0]
-            here, there = map(form.format, median)
-            text = f"median {here}, there {there}"
-            if here == there:
-                text = f"{1 - now[largest]:.0%} above {form.format(places[largest])}, "
-                text += f"there {1 - before[largest]:.0%}"
-            differing.append(f"{less if difference > 0 else more} ({text})")
+            if min(sizes) >= MIN_ROWS and abs(difference) > bound:
+                more, less, form = QUANTITIES[name]
+                differing.append(
+                    f"{less if difference > 0 else more} ({1 - now[largest]:.0%} above "
+                    f"{form.format(places[largest])}, there {1 - before[largest]:.0%})"
+                )
         return sorted(differing)
 
 
@@ -95,12 +91,11 @@ def measure(
         num_unknown = ids.count(tokenizer.vocabulary.unk_id)
         values["unknown"].append(num_unknown / max(1, len(ids)))
     if (candidates := answers.candidates()) is not None:
-        confidences = candidates.answered(temperature).probabilities
-        if (texts := candidates.texts) is not None:
-            # Of several answers to an example, the least sure one counts.
-            every, confidences = confidences, np.ones(len(data))
-            np.minimum.at(confidences, texts, every)
-        values["confidence"] = np.nan_to_num(confidences[rows], nan=0.0)
+        # Of several answers to an example, the least sure one counts.
+        shares, _, texts = candidates.answered(temperature)
+        least = np.ones(len(data))
+        np.minimum.at(least, slice(None) if texts is None else texts, shares)
+        values["confidence"] = np.nan_to_num(least[rows], nan=0.0)
     # A model's numbers differ a little from batch to batch.
     arrays = {name: np.round(array, 4) for name, array in values.items()}
     return Measured([keys[row] for row in rows], arrays)

@@ -190,11 +190,9 @@ class Distribution(StrictModel):
     """Values, ascending, and their shares."""
 
     def _problems(self) -> Iterator[str]:
-        shares = [share for _, share in self.points]
-        if [*self.points] != sorted(self.points) or shares != sorted(shares):
-            yield "expected ascending values and shares"
-        if not 0.5 <= shares[-1] <= 1:
-            yield f"expected a last share from 0.5 to 1, got {shares[-1]}"
+        columns = zip(*self.points, (float("inf"), 1.0), strict=True)
+        if any([*column] != sorted(column) for column in columns):
+            yield "expected ascending values and shares, of 1 at most"
 
 
 class Calibration(Decision):

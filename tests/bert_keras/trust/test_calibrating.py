@@ -266,8 +266,8 @@ OTHERS = {
     "new ones": (lambda texts: texts, None),
     "longer": (
         lambda texts: [f"{text} {text} unheard" for text in texts],
-        r"longer in pieces \(median 13, there 6\), more unknown pieces \(median "
-        r"7.7%, there 0.0%\); what",
+        r"longer in pieces \(100% above 6, there 0%\), more unknown pieces \(100% "
+        r"above 0.0%, there 0%\); what",
     ),
     "too few": (lambda texts: [f"{text} {text}" for text in texts[:19]], None),
     "copies": (lambda texts: [f"{text} {text}" for text in texts[:9]] * 100, None),
