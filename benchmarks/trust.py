@@ -117,7 +117,8 @@ def calibrate(
         answered = (part.answered(temperature) for part in (first, second))
         every = {None: thresholds.choose_threshold(*answered, **common)}
     before, after = (
-        pictures.reliability(*rest.answered(t)[:2])[-1] for t in (1.0, temperature)
+        pictures.calibration_error(pictures.reliability_bins(*rest.answered(t)[:2]))
+        for t in (1.0, temperature)
     )
 
     def precision(asked: dataset.Candidates) -> tuple[float, float | None]:

@@ -100,12 +100,12 @@ def name_rows(plot: axes.Axes, names: Sequence[str]) -> None:
     plot.spines["left"].set_visible(False)
 
 
-def reliability(
-    confidences: ArrayLike, is_right: ArrayLike
-) -> tuple[np.ndarray, np.ndarray, float]:
-    """Returns the share of right answers and the mean probability of each bin that is
-    not empty, and the expected calibration error: the mean of their distances, bins
-    weighted by their answers."""
+Bins = Sequence[tuple[float, float, float]]
+"""Mean probability, share that is right and share of all answers of each bin."""
+
+
+def reliability_bins(confidences: ArrayLike, is_right: ArrayLike) -> Bins:
+    """Returns the bins that are not empty."""
     # Softmax may round a sure answer to a little more than 1.
     values = np.clip(confidences, 0, 1)
     accuracies, means = sklearn.calibration.calibration_curve(
@@ -114,32 +114,27 @@ def reliability(
     # A bin includes its upper bound.
     inner_edges = np.linspace(0, 1, NUM_BINS + 1)[1:-1]
     counts = np.bincount(np.searchsorted(inner_edges, values))
-    weights = counts[counts > 0]
-    error = np.average(np.abs(accuracies - means), weights=weights)
-    return accuracies, means, float(error)
-
-
-def reliability_bins(
-    confidences: ArrayLike, is_right: ArrayLike
-) -> tuple[tuple[float, float, float], ...]:
-    """Returns mean probability, share that is right and share of all answers of each
-    bin that is not empty."""
-    accuracies, means, _ = reliability(confidences, is_right)
-    edges = np.linspace(0, 1, NUM_BINS + 1)[1:-1]
-    counts = np.bincount(np.searchsorted(edges, np.clip(confidences, 0, 1)))
-    weights = counts[counts > 0] / np.size(confidences)
-    parts = means.tolist(), accuracies.tolist(), weights.tolist()
+    shares = counts[counts > 0] / len(values)
+    parts = means.tolist(), accuracies.tolist(), shares.tolist()
     return tuple(zip(*parts, strict=True))
+
+
+def calibration_error(bins: Bins) -> float:
+    """Returns the expected calibration error: the mean distance of probability and
+    share that is right, bins weighted by their answers."""
+    return sum(share * abs(right - mean) for mean, right, share in bins)
 
 
 def draw_reliability(
     confidences: Sequence[float], is_right: Sequence[bool]
 ) -> figure.Figure:
     """Draws how often answers of each confidence are right, and how many they are."""
-    accuracies, means, error = reliability(confidences, is_right)
+    reliability = reliability_bins(confidences, is_right)
+    means, accuracies, _ = zip(*reliability, strict=True)
+    error = markdown.percent(calibration_error(reliability))
     picture = figure.Figure(figsize=(6.5, 6.5), layout="constrained")
     upper, lower = picture.subplots(2, sharex=True, height_ratios=(3, 1))
-    upper.set_title(f"Calibration: expected error {markdown.percent(error)}")
+    upper.set_title(f"Calibration: expected error {error}")
     display = sklearn.calibration.CalibrationDisplay(accuracies, means, confidences)
     display.plot(ax=upper, color=drawing.BLUE)
     upper.set(xlabel=None, ylabel="share that is right")

@@ -129,9 +129,11 @@ def answer_sections(columns: Sequence[Column], records: Sequence[Any]) -> list[S
     # 1. Calibration: is the model as often right as it is confident?
     confidences = [record.confidence for record in records]
     is_right = [record.label == record.prediction for record in records]
-    *_, distance = pictures.reliability(confidences, is_right)
+    bins = pictures.reliability_bins(confidences, is_right)
     means = (sum(values) / len(values) for values in (confidences, is_right))
-    mean, accuracy, error = map(markdown.percent, (*means, distance))
+    mean, accuracy, error = map(
+        markdown.percent, (*means, pictures.calibration_error(bins))
+    )
     text = (
         f"The model gives its answers a probability of {mean} on average, and "
         f"{accuracy} of them are right. Expected calibration error, in "

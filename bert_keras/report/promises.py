@@ -4,15 +4,13 @@
 # pyright: reportArgumentType=false, reportAttributeAccessIssue=false
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from matplotlib import figure, ticker
 
 from bert_keras.core.settings import tasks
-from bert_keras.pages import drawing, markdown, sections
-
-Bins = Iterable[tuple[float, float, float]]
+from bert_keras.pages import drawing, markdown, pictures, sections
 
 
 def sentence(promise: tasks.Calibration) -> str:
@@ -41,7 +39,8 @@ def facts(promise: tasks.Calibration) -> str:
             f"Of {promise.num_rows:,} rows that were not trained on, "
             f"{promise.num_wrong:,} have their number farther from the answer."
         )
-    before, after = map(calibration_error, (promise.before, promise.after))
+    bins = promise.before, promise.after
+    before, after = map(pictures.calibration_error, bins)
     below, rows, got, most = "is empty", "rows", "got an answer", ""
     if promise.several is not None:
         below, rows, got = "is left out", promise.several, "were given"
@@ -77,10 +76,6 @@ def label_table(promise: tasks.Calibration) -> Iterator[str]:
     """Yields the same in Markdown, if there is a table."""
     for header, *rows in filter(None, [by_label(promise)]):
         yield markdown.table(header, [[markdown.literal(r[0]), *r[1:]] for r in rows])
-
-
-def calibration_error(bins: Bins) -> float:
-    return sum(share * abs(right - mean) for mean, right, share in bins)
 
 
 def section(promise: tasks.Calibration) -> sections.Section:

@@ -109,8 +109,8 @@ def test_of_many_classes_the_worst_are_drawn():
     ],
 )
 def test_the_error_is_the_weighted_mean_distance(confidences, is_right, error):
-    *_, found = pictures.reliability(confidences, is_right)
-    assert found == pytest.approx(error, abs=1e-6)
+    bins = pictures.reliability_bins(confidences, is_right)
+    assert pictures.calibration_error(bins) == pytest.approx(error, abs=1e-6)
 
 
 def test_the_reliability_diagram():
