@@ -7,7 +7,6 @@ bends has a wide one.
 """
 
 import math
-import statistics
 
 import numpy as np
 import scipy.stats
@@ -25,8 +24,9 @@ def sentence(line: drawings.Line, metric: kind.Metric) -> str | None:
     if metric.unit == "%":
         perfect *= 100
     line = sorted(line)[-NUM_SIZES:]
-    x = np.log([size for size, scores in line for _ in scores])
-    errors = np.array([sign * (s - perfect) for _, scores in line for s in scores])
+    x = np.log([size for size, each in line for _ in each])
+    scores = np.array([score for _, each in line for score in each])
+    errors = sign * (scores - perfect)
     if (
         len({*x}) < NUM_SIZES
         or len(x) < MIN_RUNS
@@ -45,12 +45,10 @@ def sentence(line: drawings.Line, metric: kind.Metric) -> str | None:
     expected, *ends = perfect + sign * np.exp(weights @ y + np.array([0, half, -half]))
     if sign < 0:
         # Of scores that should be high, those below 0 mean nothing unless they came.
-        least = min(0.0, *(score for _, scores in line for score in scores))
-        expected, *ends = np.maximum([expected, *ends], least)
-    (low, high), (size, scores) = sorted(ends), line[-1]
-    now = statistics.fmean(scores)
+        expected, *ends = np.maximum([expected, *ends], min(0.0, scores.min()))
+    (low, high), now, size = sorted(ends), scores[is_last].mean(), 2 * line[-1][0]
     chance = "; no gain at all is possible, too" if low <= now <= high else ""
     return (
-        f"With twice the labels ({2 * size:,.0f}) expect {metric.name} {expected:.3f} "
+        f"With twice the labels ({size:,.0f}) expect {metric.name} {expected:.3f} "
         f"({low:.3f} to {high:.3f}) instead of {now:.3f}{chance}."
     )
