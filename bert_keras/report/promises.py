@@ -94,21 +94,12 @@ def draw(promise: tasks.Calibration) -> figure.Figure:
     left, right = picture.subplots(1, 2)
     # 1. Other thresholds, and the one chosen.
     left.plot(*zip(*promise.curve, strict=True), color=drawing.BLUE, linewidth=2)
-    left.axhline(
-        promise.precision,
-        color=drawing.GREY,
-        linestyle="--",
-        label="promised precision",
-    )
+    style = {"color": drawing.GREY, "linestyle": "--"}
+    left.axhline(promise.precision, label="promised precision", **style)
     chosen = promise.num_answered / promise.num_rows
     precision = 1 - promise.num_wrong / promise.num_answered
-    style = {
-        "color": drawing.VERMILION,
-        "linestyle": "",
-        "marker": "o",
-        "markersize": 9,
-    }
-    left.plot(chosen, precision, label="the threshold chosen", **style)
+    style = {"color": drawing.VERMILION, "markersize": 9}
+    left.plot(chosen, precision, "o", label="the threshold chosen", **style)
     lowest = min([promise.precision, *(share for _, share in promise.curve)])
     left.set(xlabel="answered", ylabel="of these, right", title="Precision of answers")
     left.set(xlim=(0, 1), ylim=(max(0, np.floor(20 * lowest - 0.5) / 20), 1.003))

@@ -127,9 +127,14 @@ def _with_threshold(
         is_first = is_first[candidates.texts]
     parts = [candidates.take(part) for part in (is_first, ~is_first)]
     most = 1 if by_label else thresholds.most_counted(parts[0])
-    num_rows = int((~is_first).sum())
-    share = 1 - thresholds.FIRST_PART
-    _check_rows(num_rows, len(is_first), (share, most, noun), **common)
+    num_rows, needed = int((~is_first).sum()), most * thresholds.fewest_rows(**common)
+    if num_rows < needed or not is_first.any():
+        least = math.ceil(1.1 * needed / (1 - thresholds.FIRST_PART))
+        raise InputError(
+            f"needs {'about ' * (most > 1)}{needed} {noun} to test the promise, beside "
+            f"a quarter for the temperature: give {least} {noun} or more, got "
+            f"{len(is_first)}"
+        )
     temperature = thresholds.fit_temperature(parts[0])
     first, second = (part.answered(temperature) for part in parts)
     promise = {
@@ -177,11 +182,16 @@ def _with_threshold(
 
 def _with_interval(distances: np.ndarray, **common: float) -> dict[str, Any]:
     _check_finite(distances)
-    _check_rows(len(distances), len(distances), (1.0, 1, "rows"), **common)
+    count, needed = len(distances), thresholds.fewest_rows(**common)
+    if count < needed:
+        raise InputError(
+            f"needs {needed} rows to test the promise: give {needed} or more, got "
+            f"{count}"
+        )
     width = thresholds.half_width(distances, **common)
     # A little wider, as other formats compute in float32.
     width = float(f"{width * (1 + 1e-5):.6g}")
-    num_wrong, count = int((distances > width).sum()), len(distances)
+    num_wrong = int((distances > width).sum())
     counts = {"num_rows": count, "num_answered": count, "num_wrong": num_wrong}
     return {"half_width": width, **counts}
 
@@ -189,25 +199,6 @@ def _with_interval(distances: np.ndarray, **common: float) -> dict[str, Any]:
 def _check_finite(numbers: np.ndarray) -> None:
     if not np.isfinite(numbers).all():
         raise InputError("the model's numbers are not finite: nothing was written")
-
-
-def _check_rows(
-    num_rows: int, total: int, of: tuple[float, int, str], **common: float
-) -> None:
-    """Raises an `InputError` if the promise needs more rows than the `num_rows` that
-    test it. They are the share of all that comes first in `of`; then come how many may
-    depend on one another, and their noun."""
-    share, most, noun = of
-    needed = most * thresholds.fewest_rows(**common)
-    if num_rows < needed or (share < 1 and num_rows == total):
-        least, part = needed, ""
-        if share < 1:
-            least = math.ceil(1.1 * needed / share)
-            part = ", beside a quarter for the temperature"
-        raise InputError(
-            f"needs {'about ' * (most > 1)}{needed} {noun} to test the promise{part}: "
-            f"give {least} {noun} or more, got {total}"
-        )
 
 
 def in_first_part(keys: Sequence[str]) -> np.ndarray:
@@ -274,14 +265,12 @@ def _advice(
         f"of the {answered[best]} surest of {num_rows} answers {wrong[best]} are "
         f"wrong ({1 - share[best]:.1%}), which is "
     )
-    factor = 2
-    while factor * num_rows < MOST_ROWS and share[best] > precision:
-        # As if the same came again and again, all answers of a text wrong at once.
-        p_value = thresholds.p_values(
-            *(factor * answered[best] // most, factor * wrong[best] // most, precision)
-        )
-        if p_value <= (1 - confidence) / 3:
-            rows = float(f"{factor * num_rows / (1 - thresholds.FIRST_PART):.1g}")
-            return f"{facts}too few to be sure of: give about {rows:,.0f} {noun}"
-        factor += 1
+    # As if the same came again and again, all answers of a text wrong at once.
+    factors = np.arange(2, max(2, MOST_ROWS // num_rows))
+    counts = factors * answered[best] // most, factors * wrong[best] // most
+    is_sure = thresholds.p_values(*counts, precision) <= (1 - confidence) / 3
+    if share[best] > precision and is_sure.any():
+        rows = factors[is_sure.argmax()] * num_rows / (1 - thresholds.FIRST_PART)
+        rows = float(f"{rows:.1g}")
+        return f"{facts}too few to be sure of: give about {rows:,.0f} {noun}"
     return f"{facts}too many: ask for less --precision, or tune a better model"

@@ -1,16 +1,13 @@
 """A temperature, and the lowest threshold above which answers keep a precision.
 
-The two parts of the labelled rows must be independent samples of the texts to come.
-The first part fixes everything that is chosen: the temperature (Guo et al., 2017), so
-what a probability is, and a grid of thresholds. Given the first part, each threshold is
-a hypothesis about the texts to come: "of the answers from this probability on, fewer
-than `precision` are right". The rows of the second part that a threshold answers are
-independent of one another, so their mistakes are binomial, and the exact test of
-Clopper and Pearson (1934) is valid at any number of rows. The thresholds are tested
-from strict to lax in the fallback procedure (Wiens and Dmitrienko, 2005), which keeps
-the probability of any false rejection, so of a broken promise, within 1 - confidence:
-this is learn-then-test (Angelopoulos et al., 2021). Nothing is assumed of the model,
-neither that its probabilities are right nor that surer answers are right more often.
+This is learn-then-test (Angelopoulos et al., 2021) on two parts of the labelled rows,
+independent samples of the texts to come. The first part fixes the temperature (Guo et
+al., 2017) and a grid of thresholds, each of which is a hypothesis: "of the answers from
+this probability on, fewer than `precision` are right". The answers to the second part
+are independent, so their mistakes are binomial, and the exact test of Clopper and
+Pearson (1934) is valid at any number of rows. The fallback procedure (Wiens and
+Dmitrienko, 2005), from strict to lax, keeps the probability of any false rejection, so
+of a broken promise, within 1 - confidence. Nothing is assumed of the model.
 
 A text may have several answers, such as labels or entities. They depend on one another,
 so that texts are tested, which are independent. Of n answers given to a text, w are
