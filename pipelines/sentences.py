@@ -97,9 +97,19 @@ def _is_end(text: str, start: int, boundary: re.Match[str]) -> bool:
     lower = word.lower()
     if len(word) > 4 and lower not in _ABBREVIATIONS and "." not in word:
         return True  # Most words; the rest is for the others.
+    # Whether the point belongs to its word is judged by the next word.
     following = _NEXT_WORD.match(text, position)
     next_word = following[0].lower() if following else ""
-    return not _is_abbreviation(word, next_word, is_first=is_first)
+    is_initial = len(word) == 1 and word.isupper()
+    is_number = word.isdigit() and len(word) < 3
+    if is_first and (is_initial or is_number or _ROMAN.fullmatch(word)):
+        return False  # "1. The first of them": it counts what follows.
+    if lower in _NEVER_END and not is_initial:
+        # "No." and "Art." are also words: they abbreviate only before a number.
+        return lower in _BEFORE_NUMBERS and not next_word[:1].isdigit()
+    if lower in _MAY_END or is_initial or _ACRONYM.fullmatch(word):
+        return next_word in _STARTERS
+    return not (is_number and next_word in _COUNTED)
 
 
 def _last_word(text: str, start: int, point: int) -> tuple[str, bool]:
@@ -118,18 +128,3 @@ def _last_word(text: str, start: int, point: int) -> tuple[str, bool]:
         word = last[0]
         is_first = is_first and not last.start()
     return word, is_first
-
-
-def _is_abbreviation(word: str, next_word: str, *, is_first: bool) -> bool:
-    """Whether the point after `word` belongs to it, judging by `next_word`."""
-    lower = word.lower()
-    is_initial = len(word) == 1 and word.isupper()
-    is_number = word.isdigit() and len(word) < 3
-    if is_first and (is_initial or is_number or _ROMAN.fullmatch(word)):
-        return True  # "1. The first of them": it counts what follows.
-    if lower in _NEVER_END and not is_initial:
-        # "No." and "Art." are also words: they abbreviate only before a number.
-        return lower not in _BEFORE_NUMBERS or next_word[:1].isdigit()
-    if lower in _MAY_END or is_initial or _ACRONYM.fullmatch(word):
-        return next_word not in _STARTERS
-    return is_number and next_word in _COUNTED

@@ -8,7 +8,6 @@ tables.
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterator
 
 from bert_keras.pipelines import words
 
@@ -46,10 +45,18 @@ def parse_book(
     del sections
     kept = _drop_contents(blocks)
     counts["contents"] += len(blocks) - len(kept)
-    # 5. Running text, each paragraph on one line.
+    # 5. Running text, each paragraph on one line; verse without the notes to its lines.
     paragraphs = []
-    for block in _running_text(kept, counts):
-        text = "\n".join(line.strip() for line in block).replace("\xad", "")
+    for block in kept:
+        lines = [line.strip() for line in block if line.strip()]
+        reason = _reason_to_drop(lines)
+        if reason == "tables" and (verse := _without_line_notes(lines)):
+            counts["line notes"] += sum(map(operator.ne, verse, lines))
+            lines, reason = verse, _reason_to_drop(verse)
+        if reason is not None:
+            counts[reason] += 1
+            continue
+        text = "\n".join(line.strip() for line in lines).replace("\xad", "")
         if "-\n" in text or "—\n" in text:
             text = _BROKEN_WORD.sub(r"\1", text)
         if "_" in text or "=" in text or "~" in text:
@@ -269,20 +276,6 @@ def _is_prose(block: list[str]) -> bool:
         return False
     entries = sum(bool(_ENTRY.match(x) or _PAGE_AT_END.search(x)) for x in block)
     return entries * 3 < len(block)
-
-
-def _running_text(blocks: list[list[str]], counts: Counter[str]) -> Iterator[list[str]]:
-    """Yields the blocks of running text; verse without the notes to its lines."""
-    for block in blocks:
-        lines = [line.strip() for line in block if line.strip()]
-        reason = _reason_to_drop(lines)
-        if reason == "tables" and (verse := _without_line_notes(lines)):
-            counts["line notes"] += sum(map(operator.ne, verse, lines))
-            lines, reason = verse, _reason_to_drop(verse)
-        if reason is None:
-            yield lines
-        else:
-            counts[reason] += 1
 
 
 def _reason_to_drop(lines: list[str]) -> str | None:
