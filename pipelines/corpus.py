@@ -23,10 +23,10 @@ from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import CorpusConfig
 from bert_keras.pipelines import (
     document_records,
-    documents,
     duplicates,
     filters,
     instances,
+    records,
 )
 from bert_keras.pipelines.engine import steps
 from bert_keras.pipelines.sources import reading, source
@@ -420,8 +420,10 @@ class _Write(steps.Step):
         if written:
             name = f"documents-{number:05d}-of-{self._job.num_shards:05d}.jsonl.gz"
             path = files.join(self._job.output_dir, name)
-            lines = (zlib.decompress(record.line) for record in written)
-            result["shard"] = documents.write_shard(path, lines).model_dump(mode="json")
+            lines = (zlib.decompress(record.line) + b"\n" for record in written)
+            # Three times as fast as level 6, for files 6 % larger.
+            shard = records.write_hashed(path, lines, level=4)
+            result["shard"] = shard.model_dump(mode="json")
         for record in written:
             name = instances.source_name(record.source)
             counts["sentences"] += record.num_sentences

@@ -21,7 +21,7 @@ from bert_keras.core import files, manifest, ownership
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings.pipelines import ExamplesConfig
 from bert_keras.data import batch_tokenizer, corpora, tokenization
-from bert_keras.pipelines import buckets, documents, instances, records
+from bert_keras.pipelines import buckets, instances, records
 from bert_keras.pipelines.engine import steps
 
 logger = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class ExamplesJob:
         return files.join(self.output_dir, records.VOCABULARY_NAME)
 
 
-@ownership.owns("output_dir", after=documents.check_paths)
+@ownership.owns("output_dir", after=steps.check_paths)
 def build_examples(
     corpus_dir: str | Path,
     vocab_path: str | Path,
@@ -120,7 +120,7 @@ def build_examples(
     results = engine.run(
         steps.Job(
             title="examples",
-            items=documents.shard_items(corpus_dir, corpus),
+            items=steps.items_of_corpus(corpus_dir, corpus),
             steps=(_Tokenize, _Write),
             settings=job,
             shuffles={_DOCUMENTS: job.num_shards},

@@ -33,61 +33,7 @@ LIST_PAGE = "list page"
 # === Pages ===
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.replace("\n", "|").split("|"))
-
-
-# In brackets at the end of a title, in each Wikipedia's language.
-_DISAMBIGUATION_TITLES = _names(
-    """disambiguation|begriffsklärung|homonymie|desambiguación|desambiguação
-    desambiguació|disambigua|doorverwijspagina|ujednoznacznienie|значения|значение
-    значення|пояснение|olika betydelser|flertydig|andre betydninger|täsmennyssivu
-    rozcestník|rozlišovacia stránka|egyértelműsítő lap|dezambiguizare|anlam ayrımı
-    توضيح|ابهام‌زدایی|פירושונים|曖昧さ回避|消歧义|消歧義|동음이의|định hướng|disambiguasi
-    apartigilo|argipen|вишезначна одредница|razdvojba|αποσαφήνιση|zeimeibu škiršona
-    zeimeibu škieršona"""
-)
-
-# Templates that mark the page itself; not notes that point to such a page, like
-# `{{Begriffsklärungshinweis}}` and `{{Voir homonymes}}`.
-_DISAMBIGUATION_TEMPLATES = _names(
-    """disambig|disambiguation|disambiguation page|disambiguation cleanup
-    disambig-cleanup|disamb|disam|dab|dmbox|tladisambig|2lcdisambig|3lcdisambig
-    4ladisambig|4ccdisambig|5ladisambig|hndis|hndisambig|hndis-cleanup|geodis|geodab
-    geodisambig|geo-dis|roaddis|road disambiguation|schooldis|school disambiguation
-    school disambig|hospitaldis|hospital disambiguation|mathdab|math dab|numberdis
-    number disambiguation|number disambig|human name disambiguation
-    human name disambiguation cleanup|place name disambiguation
-    airport disambiguation|airport disambig|biology disambiguation
-    call sign disambiguation|callsigndis|caselaw disambiguation
-    chinese title disambiguation|church disambiguation|genus disambiguation
-    letter-number combination disambiguation|letter-numbercombdisambig
-    letter disambiguation|mathematical disambiguation|military unit disambiguation
-    mil-unit-dis|molecular formula disambiguation|molformdisambig
-    music disambiguation|opus number disambiguation|phonetics disambiguation
-    portal disambiguation|species latin name disambiguation|latindisambig
-    species latin name abbreviation disambiguation|surname disambiguation
-    synagogue disambiguation|taxonomic authority disambiguation
-    taxonomy disambiguation|template disambiguation
-    begriffsklärung|begriffsklaerung|homonymie|homonyme|bandeau d'homonymie
-    personnes homonymes|villes homonymes|communes françaises homonymes
-    communes homonymes|cantons homonymes|films homonymes|batailles homonymes
-    guerres homonymes|gouvernements homonymes|saints homonymes|unités homonymes
-    édifices religieux homonymes|desambiguación|desambiguacion|desambig
-    desambiguação|desambiguacao|desambiguació|disambigua|doorverwijspagina|dpintro
-    dp}|ujednoznacznienie|strona ujednoznaczniająca|неоднозначность|многозначность
-    список однофамильцев|неоднозначність|багатозначність|disambigg|gren|förgrening
-    förgreningssida|namnförgrening|ortnamnsförgrening|flertydig|peker|pekerside
-    fleirtyding|täsmennyssivu|täsmennys|rozcestník|rozlišovacia stránka
-    egyért|egyértelműsítő lap|dezambiguizare|anlam ayrımı|anlamayrım|توضيح
-    صفحة توضيح|ابهام‌زدایی|ابهام زدایی|פירושונים|曖昧さ回避|aimai
-    人名の曖昧さ回避|地名の曖昧さ回避|人名曖昧さ回避|地名曖昧さ回避|消歧义|消歧義
-    消歧义页|消歧義頁|消歧義页|동음이의|동명이인|định hướng|trang định hướng
-    disambiguasi|apartigilo|argipen|пояснение|вишезначна одредница|razdvojba
-    αποσαφήνιση|nuorodinis straipsnis|nozīmju atdalīšana|täpsustuslehekülg
-    zeimeibu škiršona|zeimeibu škieršona"""
-)
-
+_LISTS = word_counts.read_lists("filters")
 _TITLE_NOTE = re.compile(r"[(（]([^()（）]+)[)）]\s*$")
 # A lower-case word tells lists from names: `Список Шиндлера` is a film, `Liste
 # électorale` an article.
@@ -115,7 +61,7 @@ _NOT_SHOWN = re.compile(
 def page_reason(title: str, wikitext: str) -> str | None:
     """Returns `DISAMBIGUATION_PAGE` or `LIST_PAGE`; `None` for an article."""
     note = _TITLE_NOTE.search(title)
-    if note and note[1].strip().lower() in _DISAMBIGUATION_TITLES:
+    if note and note[1].strip().lower() in _LISTS["disambiguation_titles"]:
         return DISAMBIGUATION_PAGE
     if _LIST_TITLE.match(title):
         return LIST_PAGE
@@ -133,7 +79,7 @@ def _is_marked(wikitext: str) -> bool:
     names = {" ".join(name.lower().replace("_", " ").split()) for name in names}
     # Dutch pages use `dp` without arguments; elsewhere it has some.
     names |= {name.removesuffix("}").rstrip() for name in names}
-    return not _DISAMBIGUATION_TEMPLATES.isdisjoint(names)
+    return not _LISTS["disambiguation_templates"].isdisjoint(names)
 
 
 # === Overlap with evaluation files ===

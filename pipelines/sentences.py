@@ -7,6 +7,8 @@ an initial or an ordinal number; and at `。`, `！`, `？` anywhere.
 
 import re
 
+from bert_keras.pipelines import words
+
 # Begins with one set of characters, so that the engine skips from one to the next, and
 # never inside an ellipsis such as "..." or ". . .", which keeps it linear. The groups
 # are atomic: before 3.11.5, Python makes mistakes in possessive repeats of a group.
@@ -18,42 +20,9 @@ _BOUNDARY = re.compile(
 )
 _OPENING = "\"'“‘«»([{¿¡„‚「『（—–-_*"
 
-# A point after these never ends a sentence; after those in _MAY_END it does before a
-# word of _STARTERS.
-_NEVER_END = frozenset(
-    "mr mrs ms dr drs prof profs rev revd hon gen col lt lieut capt cpt sgt sergt cpl "
-    "maj brig cmdr comdr adm gov sen rep pres supt insp messrs mssrs mme mlle mmes "
-    "mlles st sts ste mt wm thos chas geo jas jno vs viz cf e.g i.e eg ie al ca c "
-    "approx fig figs no nos nr vol vols p pp pt ch chap sec ed eds trans transl lit "
-    "fl b d r abbr pron resp incl excl ser op cit ibid dept univ assn proc bros gebr "
-    "hl bzw vgl ggf sog geb gest art abb abs bd hrsg u.a d.h z.b p.ex n.b lat gr "
-    "sr.ta sra srta dña dott sig dhr mevr św им св ул "
-    "т.е т.н др проф акад рис см".split()
-)
-_BEFORE_NUMBERS = frozenset(
-    "no nos art fig figs p pp pt sec vol vols ch chap abb abs abd op рис".split()
-)
-_MAY_END = frozenset(
-    "inc ltd co corp jr sr jun esq etc est ft mm v a.m p.m u.s u.k u.n d.c ph.d m.d "
-    "b.c a.d b.a m.a usw usf ult inst prox jan feb mar apr aug sep sept oct nov dec г "
-    "гг в вв н.э".split()
-)
+_LISTS = words.read_lists("sentences")
+_NEVER_END, _MAY_END = _LISTS["never_end"], _LISTS["may_end"]
 _ABBREVIATIONS = _NEVER_END | _MAY_END
-_STARTERS = frozenset(
-    "the a an in on at by for from with as after before during since although though "
-    "while when where if it its he she his her they their this that these those there "
-    "we our i you my however but and or so then thus also another some many most "
-    "several both each all no not one two three other according to because despite "
-    "what who why how which now here only even still yet once "
-    "der die das ein eine er sie es im am dies diese le la les un une il elle ils en "
-    "el los las una он она они это в на по".split()
-)
-# After a number of one or two digits: "am 3. Oktober", "das 19. Jahrhundert".
-_COUNTED = frozenset(
-    "januar februar märz april mai juni juli august september oktober november "
-    "dezember jahrhundert jahrhunderts jh january february march may june july "
-    "october december weltkrieg weltkriegs weltkriege auflage".split()
-)
 # Longer words are no abbreviations, which bounds the work.
 _MAX_WORD = 24
 _LAST_WORD = re.compile(r"[^\W_][\w.’']*$")
@@ -106,10 +75,10 @@ def _is_end(text: str, start: int, boundary: re.Match[str]) -> bool:
         return False  # "1. The first of them": it counts what follows.
     if lower in _NEVER_END and not is_initial:
         # "No." and "Art." are also words: they abbreviate only before a number.
-        return lower in _BEFORE_NUMBERS and not next_word[:1].isdigit()
+        return lower in _LISTS["before_numbers"] and not next_word[:1].isdigit()
     if lower in _MAY_END or is_initial or _ACRONYM.fullmatch(word):
-        return next_word in _STARTERS
-    return not (is_number and next_word in _COUNTED)
+        return next_word in _LISTS["starters"]
+    return not (is_number and next_word in _LISTS["counted"])
 
 
 def _last_word(text: str, start: int, point: int) -> tuple[str, bool]:

@@ -24,7 +24,7 @@ from typing import Any
 from bert_keras.core import files, ownership
 from bert_keras.core.errors import InputError
 from bert_keras.data import corpora, tokenization
-from bert_keras.pipelines import documents, wordpiece
+from bert_keras.pipelines import wordpiece
 from bert_keras.pipelines.engine import steps
 
 logger = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class VocabularyJob:
         return files.join(self.work_dir, f"words-{partition:05d}.bin")
 
 
-@ownership.owns("output_path", is_file=True, after=documents.check_paths)
+@ownership.owns("output_path", is_file=True, after=steps.check_paths)
 def build_vocabulary(
     corpus_dir: str | Path,
     output_path: str | Path,
@@ -103,7 +103,7 @@ def build_vocabulary(
     merged = engine.run(
         steps.Job(
             title="vocab",
-            items=documents.shard_items(corpus_dir, corpus),
+            items=steps.items_of_corpus(corpus_dir, corpus),
             steps=(_Count, _Merge),
             settings=job,
             shuffles={_COUNTS: job.num_partitions},

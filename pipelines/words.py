@@ -12,6 +12,8 @@ Human Rights (30 words) Japanese 2.6, Thai 4.3. Korean has spaces.
 """
 
 import re
+import tomllib
+from importlib import resources
 
 # Characters of Unicode's blocks, as literals: a class like `\w` would grow with the
 # tables of each Python. Ideographs, kana, bopomofo and Yi syllables:
@@ -57,3 +59,15 @@ def count_words(text: str) -> int:
     if not has_unspaced(text):
         return len(text.split())
     return sum(1 for _ in _WORD.finditer(text))
+
+
+def read_lists(section: str) -> dict[str, frozenset[str]]:
+    """Returns the lists of a section of `word_lists.toml`, by name."""
+    file = resources.files("bert_keras.pipelines") / "word_lists.toml"
+    texts = tomllib.loads(file.read_text(encoding="utf-8"))[section]
+    lists = {}
+    for name, text in texts.items():
+        # The names of some lists have blanks in them.
+        parts = re.split(r"[|\n]", text) if "|" in text else text.split()
+        lists[name] = frozenset(filter(None, parts))
+    return lists

@@ -25,7 +25,7 @@ import pytest
 from bert_keras.core import files, manifest
 from bert_keras.core.settings import architecture, pipelines
 from bert_keras.data import features
-from bert_keras.pipelines import documents, examples
+from bert_keras.pipelines import examples, records
 from bert_keras.pipelines.engine import engines
 
 # torch's wheels for CUDA bring triton, which crashes the process where TensorFlow was
@@ -271,9 +271,10 @@ def write_documents(
     directory.mkdir()
     lines = [t if isinstance(t, bytes) else json.dumps(t).encode() for t in texts]
     shards = [
-        documents.write_shard(
+        records.write_hashed(
             directory / f"documents-{number:05d}-of-{num_shards:05d}.jsonl.gz",
-            lines[number::num_shards],
+            (line + b"\n" for line in lines[number::num_shards]),
+            level=4,
         )
         for number in range(num_shards)
     ]

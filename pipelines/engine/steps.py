@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from bert_keras.core import manifest
+from bert_keras.core import files, manifest
 
 
 class Item(NamedTuple):
@@ -139,6 +139,20 @@ class Engine(Protocol):
 
     def check_paths(self, *paths: str | os.PathLike[str]) -> None:
         """Checks that workers can see the files that a job reads and writes."""
+
+
+def check_paths(arguments: Mapping[str, Any]) -> None:
+    """Checks that workers see the corpus and the output of a job with an engine."""
+    output = arguments.get("output_dir", arguments.get("output_path"))
+    arguments["engine"].check_paths(arguments["corpus_dir"], output)
+
+
+def items_of_corpus(directory: str | Path, corpus: manifest.Manifest) -> list[Item]:
+    """Returns the items of a job that reads a corpus: (path, bytes) of each shard."""
+    return [
+        Item((files.join(directory, one.name), one.num_bytes), one.num_bytes)
+        for one in corpus.shards
+    ]
 
 
 COUNTERS = "counters"

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -22,38 +23,12 @@ from bert_keras.pipelines import records
 
 BATCH_SIZE = 512
 
-
 # Messages -> arrays.
 
-
-# `tensorflow/core/example/{example,feature}.proto`.
-_SCHEMA = """
-name: "example.proto" syntax: "proto3"
-message_type { name: "Example"
-  field { name: "features" number: 1 label: LABEL_OPTIONAL type_name: "Features" } }
-message_type { name: "Features"
-  nested_type { name: "FeatureEntry" options { map_entry: true }
-    field { name: "key" number: 1 label: LABEL_OPTIONAL type: TYPE_STRING }
-    field { name: "value" number: 2 label: LABEL_OPTIONAL type_name: "Feature" } }
-  field { name: "feature" number: 1 label: LABEL_REPEATED
-          type_name: "Features.FeatureEntry" } }
-message_type { name: "Feature" oneof_decl { name: "kind" }
-  field { name: "bytes" number: 1 label: LABEL_OPTIONAL oneof_index: 0
-          type: TYPE_BYTES }
-  field { name: "floats" number: 2 label: LABEL_OPTIONAL oneof_index: 0
-          type_name: "FloatList" }
-  field { name: "integers" number: 3 label: LABEL_OPTIONAL oneof_index: 0
-          type_name: "Int64List" } }
-message_type { name: "FloatList"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_FLOAT } }
-message_type { name: "Int64List"
-  field { name: "value" number: 1 label: LABEL_REPEATED type: TYPE_INT64 } }
-"""
-
-
+_SCHEMA = resources.files("bert_keras.pipelines") / "example.pbtxt"
 # In a pool of its own: TensorFlow's has these messages, too.
 _POOL = descriptor_pool.DescriptorPool()
-_POOL.Add(text_format.Parse(_SCHEMA, descriptor_pb2.FileDescriptorProto()))
+_POOL.Add(text_format.Parse(_SCHEMA.read_text(), descriptor_pb2.FileDescriptorProto()))
 _Example: Any = message_factory.GetMessageClass(_POOL.FindMessageTypeByName("Example"))
 _NOTHING = np.empty(0, np.int64)
 

@@ -7,6 +7,7 @@ counterpart is dropped, and the text around it stays.
 import re
 from collections import Counter
 
+from bert_keras.pipelines import words
 from bert_keras.pipelines.wikitext import templates
 
 # Far beyond MediaWiki's nesting; deeper openings are ignored, which bounds the work.
@@ -61,22 +62,10 @@ _RAW_END = {
     for tag in _RAW_TAGS
 }
 
-_FILE_PREFIXES = (
-    "file image media datei bild fichier archivo imagen ficheiro imagem immagine "
-    "bestand afbeelding файл изображение картинка ファイル 画像 ملف صورة وسائط 文件 "
-    "檔案 档案 图像 圖像 图片 plik grafika fil soubor attēls vaizdas fails attels "
-    "зображення 파일 그림 tệp hình berkas dosya resim پرونده קובץ चित्र tiedosto "
-    "fájl kép εικόνα αρχείο fitxer imatge fișier slika датотека слика hulagay "
-    "paypay"
-)
-_CATEGORY_PREFIXES = (
-    "category kategorie catégorie categoría categoria categorie категория 分類 分类 "
-    "カテゴリ تصنيف kategoria kategori kategorija kategoreja категорія 분류 thể_loại "
-    "رده קטגוריה श्रेणी luokka kategória κατηγορία categorie kaarangay"
-)
 _LINK_RULES = {
-    **dict.fromkeys(_FILE_PREFIXES.split(), "files"),
-    **dict.fromkeys(_CATEGORY_PREFIXES.split(), "categories"),
+    prefix: rule
+    for rule, prefixes in words.read_lists("links").items()
+    for prefix in prefixes
 }
 # Interwiki prefixes that only look like the code of a language.
 _NOT_LANGUAGES = frozenset("doi rfc mw wmf osm irc cia".split())

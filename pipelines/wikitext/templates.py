@@ -3,6 +3,8 @@
 import re
 from collections.abc import Callable
 
+from bert_keras.pipelines import words
+
 
 def _first_given(arguments: list[str]) -> str:
     return next(filter(None, arguments), "")
@@ -30,25 +32,14 @@ _CONVERT_WORDS = {
     **{"C": "°C", "F": "°F", "m2": "m²", "m3": "m³"},
     **{"km2": "km²", "sqkm": "km²", "sqmi": "square miles"},
 }
-# An unknown template whose second argument is one of these stands for a number.
-_UNITS = frozenset(
-    "m km cm mm µm nm ft mi ha a kg g mg t lb l L ml °C °F K % ‰ € $ £ h min s ms d "
-    "km² m² cm² km2 m2 m³ km³ km/h m/s mph kW MW GW kWh MWh V kV Hz kHz MHz GHz "
-    "bar hPa Pa kJ eV hab. Einw. Mio. Mrd.".split()
-)
+_UNITS = words.read_lists("numbers")["units"]
 
-# A text stands for itself, with the template's arguments in place of {0} and {1}.
 _INLINE_TEMPLATES: dict[str, str | Callable[[list[str]], str]] = {
-    **dict.fromkeys(("lang", "langue", "en langue", "llang"), "{1}"),
-    **dict.fromkeys(
-        "abbr en ill inline-block linktext polytonic ruby tooltip unicode val vanchor "
-        "ilq flag latin math mvar var sub sup sic railgauge citation 仮リンク lien "
-        "要出典範囲 読み仮名 한자".split()
-        # Wikipedias in many languages name these after the language of the argument.
-        + "ar cs da de el eo es fa fi fr he hu it ja ko la nl pl pt ru sv tr zh".split()
-        + ["interlanguage link", "visible anchor"],
-        "{0}",
-    ),
+    **{
+        name: text
+        for text, names in words.read_lists("templates").items()
+        for name in names
+    },
     **dict.fromkeys(
         "color transl transliteration nowrap nobr nobold small smallcaps big smaller "
         "larger overline underline script".split(),
@@ -62,27 +53,15 @@ _INLINE_TEMPLATES: dict[str, str | Callable[[list[str]], str]] = {
         ("chem", "chem2", "gaps"), lambda parts: re.sub(r"[_^{}]", "", "".join(parts))
     ),
     **dict.fromkeys(("frac", "fraction"), "/".join),
-    **dict.fromkeys(("circa", "c.", "ca"), "c. {0}"),
-    **dict.fromkeys(("s", "s-"), "{0}e siècle"),
-    **dict.fromkeys(("quote", "cquote", "blockquote", "zitat"), "\n\n{0}\n\n"),
     **dict.fromkeys(("nihongo", "nihongo2"), _first_given),
     # The label of {{target|label}}, as in a link.
     **dict.fromkeys(
         ("нп", "нп2", "нп3", "нп4", "нп5", "iw", "не переведено"),
         lambda arguments: _first_given([*arguments[1:2], *arguments[:1]]),
     ),
-    **dict.fromkeys(("angbr", "vr"), "⟨{0}⟩"),
-    **dict.fromkeys(("us$", "usd"), "US${0}"),
-    **dict.fromkeys(("nbsp", "nbs", "space", "thinsp", "nnbsp"), " "),
-    **dict.fromkeys(("ndash", "endash", "–"), "–"),
-    **dict.fromkeys(("spnd", "snd", "spaced ndash", "snds"), " – "),
-    **dict.fromkeys(("mdash", "—"), "—"),
-    **{"aud": "A${0}", "cad": "C${0}", "eur": "€{0}", "gbp": "£{0}", "jpy": "¥{0}"},
-    **{"euro": "{0} €", "höhe": "{0} m", "heure": " h ".join, "as of": "As of {0}"},
-    **{"incise": "– {0} –", "née": "née {0}", "hms": "HMS {0}", "uss": "USS {0}"},
+    "heure": " h ".join,
     "ship": lambda arguments: " ".join(arguments[:2]),
     "sclass": lambda arguments: "-class ".join(arguments[:2]),
-    **{'"': "„{0}“", "'": "'", "'s": "'s", "!": "|", "=": "=", "okina": "ʻ", "pi": "π"},
 }
 # French ordinals and centuries are templates of that name: {{XIXe siècle}}.
 _SELF_NAMED = re.compile(r"\d{1,4}(?:e|er|re)|I(?:er|re)|[IVXL]+e siècle")
@@ -95,8 +74,8 @@ def expand(content: str) -> str:
     """Returns the words that a known template stands for; else an empty string."""
     own_name, _, rest = content.partition("|")
     name = own_name.strip().lower()
-    words = _INLINE_TEMPLATES.get(name)
-    if words is None:
+    text = _INLINE_TEMPLATES.get(name)
+    if text is None:
         if rest[:1].isdigit():
             number, unit = (f"{rest}|".split("|")[n].strip() for n in (0, 1))
             is_number = unit in _UNITS and _NUMBER.fullmatch(number)
@@ -106,12 +85,12 @@ def expand(content: str) -> str:
         # {{lang-fr|mot}}, {{script/Hebrew|...}}: the rest of the name is the language.
         if not name.startswith(("lang-", "script/", "vol-")):
             return own_name if _SELF_NAMED.fullmatch(own_name) else ""
-        words = "{0}"
+        text = "{0}"
     arguments = [argument.strip() for argument in rest.split("|")] if rest else []
     arguments = [_NUMBERED.sub("", one) for one in arguments if not _NAMED.match(one)]
-    if callable(words):
-        return words(arguments)
+    if callable(text):
+        return text(arguments)
     try:
-        return words.format(*arguments)
+        return text.format(*arguments)
     except IndexError:
         return ""
