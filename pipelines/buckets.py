@@ -21,9 +21,6 @@ TOKENS_PER_BATCH = 1 << 18
 """Tokens of a batch, padding included: its matrices take some megabytes."""
 
 
-# Documents.
-
-
 # Short documents go together: a call for each would cost more than its work.
 _CHARACTERS_AT_ONCE = 1 << 18
 
@@ -93,9 +90,6 @@ def unpack(packed: bytes, *, vocab_size: int) -> instances.Document:
     )
 
 
-# A bucket.
-
-
 def encode_bucket(
     documents: Iterable[instances.Document],
     *,
@@ -162,9 +156,6 @@ def _batches(
         cuts = np.searchsorted(row_of, limits)
         for row, (start, end) in zip(limits, itertools.pairwise(cuts), strict=False):
             yield window[start:end], row_of[start:end] - row
-
-
-# Batches.
 
 
 class Batch(NamedTuple):

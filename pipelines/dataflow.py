@@ -130,7 +130,7 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
 DISTRIBUTION = "bert-keras"
 
 
-def write_wheel(directory: str | os.PathLike[str]) -> str:
+def write_wheel(directory: files.Path) -> str:
     """Writes this package as a wheel into a directory; returns its absolute path.
 
     The wheel holds the files that are imported here, from a checkout or installed, so

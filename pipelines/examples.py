@@ -14,7 +14,6 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from bert_keras.core import files, manifest, ownership
@@ -74,9 +73,9 @@ class ExamplesJob:
 
 @ownership.owns("output_dir", after=steps.check_paths)
 def build_examples(
-    corpus_dir: str | Path,
-    vocab_path: str | Path,
-    output_dir: str | Path,
+    corpus_dir: files.Path,
+    vocab_path: files.Path,
+    output_dir: files.Path,
     *,
     config: ExamplesConfig,
     do_lower_case: bool,
@@ -165,7 +164,7 @@ def default_num_shards(corpus: manifest.Manifest) -> int:
 
 
 def _place_rare(
-    job: ExamplesJob, corpus_dir: str | Path, corpus: manifest.Manifest
+    job: ExamplesJob, corpus_dir: files.Path, corpus: manifest.Manifest
 ) -> ExamplesJob:
     """Places the documents of rare sources so that none is alone in its shard.
 
@@ -290,7 +289,7 @@ class _Write(steps.Step):
 
 
 def _log_summary(
-    finished: manifest.Manifest, corpus: manifest.Manifest, output_dir: str | Path
+    finished: manifest.Manifest, corpus: manifest.Manifest, output_dir: files.Path
 ) -> None:
     counts, settings = Counter(finished.counters), finished.config
     num_examples, num_rows = counts["examples"], finished.num_records

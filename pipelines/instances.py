@@ -75,9 +75,6 @@ class Spans(NamedTuple):
         return Spans(*(values[indices] for values in self))
 
 
-# Randomness: all of it comes from the generators of documents and buckets.
-
-
 def document_hash(document_id: str) -> int:
     """Returns 64 bits that place a document, from its id alone."""
     digest = hashlib.blake2b(document_id.encode(), digest_size=8, person=b"bucket")
@@ -170,9 +167,6 @@ def below(limit: int, rng: random.Random) -> int:
     Only the numbers of `random()` are guaranteed to stay the same in later Pythons.
     """
     return int(rng.random() * limit)
-
-
-# Pairs.
 
 
 def peers_of(
@@ -306,9 +300,6 @@ def _truncate_pair(
     return cut[0], cut[1]
 
 
-# Instances of a bucket.
-
-
 def unique_documents(documents: Iterable[Document]) -> list[Document]:
     """Returns documents in the order of their ids; of equal ids, the smallest tokens.
 
@@ -377,9 +368,6 @@ def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
     kinds = [order[spans.is_random_next[order] == kind] for kind in (False, True)]
     number = min(map(len, kinds))
     return spans.take(np.sort(np.concatenate([kind[:number] for kind in kinds])))
-
-
-# Full sentences.
 
 
 def make_full_sentence_spans(

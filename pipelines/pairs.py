@@ -12,7 +12,6 @@ import logging
 import tempfile
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,8 +37,8 @@ _HEADER = "text\ttext_pair\n"
 
 
 def write_pairs(
-    corpus_dir: str | Path,
-    output_dir: str | Path,
+    corpus_dir: files.Path,
+    output_dir: files.Path,
     *,
     kind: str,
     per_document: int = 4,

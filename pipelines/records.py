@@ -7,7 +7,6 @@ import contextlib
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, cast
 
 import numpy as np
@@ -114,11 +113,8 @@ def _varints(values: np.ndarray, lengths: np.ndarray | None = None) -> _Columns:
     return _Columns(data.reshape(num_rows, -1), is_kept, is_kept.sum(axis=1))
 
 
-# TFRecord files.
-
-
 def write_shard(
-    path: str | Path, records: Iterable[bytes], *, compression: Compression = "none"
+    path: files.Path, records: Iterable[bytes], *, compression: Compression = "none"
 ) -> manifest.Shard:
     """Writes a TFRecord file: the same records give the same bytes; if compressed, with
     the same zlib."""
@@ -127,7 +123,7 @@ def write_shard(
 
 
 def write_hashed(
-    path: str | Path, records: Iterable[bytes], *, level: int | None
+    path: files.Path, records: Iterable[bytes], *, level: int | None
 ) -> manifest.Shard:
     """Writes a shard that appears under its name only when it is complete.
 
@@ -154,7 +150,7 @@ def write_hashed(
 
 
 def read_records(
-    path: str | Path, *, compression: Compression = "none"
+    path: files.Path, *, compression: Compression = "none"
 ) -> Iterator[bytes]:
     """Yields the records of a TFRecord file, each checked against its CRC."""
     with contextlib.ExitStack() as stack:

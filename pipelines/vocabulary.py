@@ -18,7 +18,6 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bert_keras.core import files, ownership
@@ -60,8 +59,8 @@ class VocabularyJob:
 
 @ownership.owns("output_path", is_file=True, after=steps.check_paths)
 def build_vocabulary(
-    corpus_dir: str | Path,
-    output_path: str | Path,
+    corpus_dir: files.Path,
+    output_path: files.Path,
     *,
     vocab_size: int,
     do_lower_case: bool,
@@ -209,9 +208,6 @@ class _Merge(steps.Step):
         frequent = [(word, sums[word]) for word in words[: self._job.num_words]]
         files.write_atomically(self._job.words_path(number), pack(frequent))
         yield {"partition": number, "num_words": len(sums), "characters": characters}
-
-
-# Packing.
 
 
 def pack(items: Iterable[WordCount]) -> bytes:

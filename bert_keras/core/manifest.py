@@ -9,7 +9,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from concurrent import futures
-from pathlib import Path
 from typing import Any, Self
 
 from bert_keras import __version__
@@ -32,7 +31,7 @@ class Shard(StrictModel):
     sha256: str
 
     @classmethod
-    def of_file(cls, path: str | Path, num_records: int) -> Self:
+    def of_file(cls, path: files.Path, num_records: int) -> Self:
         """Describes a file that is complete."""
         return cls(
             name=files.name_of(path),
@@ -60,13 +59,13 @@ class Manifest(StrictModel):
         return sum(shard.num_records for shard in self.shards)
 
 
-def write_manifest(directory: str | Path, manifest: Manifest) -> None:
+def write_manifest(directory: files.Path, manifest: Manifest) -> None:
     path = files.join(directory, MANIFEST_NAME)
     values = manifest.model_dump(mode="json")
     files.write_json(path, values, indent=1, sort_keys=True)
 
 
-def read_manifest(directory: str | Path, *, kind: str) -> Manifest:
+def read_manifest(directory: files.Path, *, kind: str) -> Manifest:
     """Reads the manifest of a finished directory of one `kind`."""
     verb = f"bert-keras {'corpus' if kind == 'documents' else kind}"
     path = files.join(directory, MANIFEST_NAME)
@@ -92,7 +91,7 @@ def read_manifest(directory: str | Path, *, kind: str) -> Manifest:
 
 
 def verify_shards(
-    directory: str | Path, manifest: Manifest, *, hashes: bool = True
+    directory: files.Path, manifest: Manifest, *, hashes: bool = True
 ) -> None:
     """Checks the size and, if requested, the hash of every shard."""
     paths = [files.join(directory, shard.name) for shard in manifest.shards]
@@ -138,7 +137,7 @@ def verify_shards(
 
 
 def claim_output_directory(
-    directory: str | Path,
+    directory: files.Path,
     settings: Mapping[str, Any],
     *,
     compared: Callable[[dict[str, Any]], dict[str, Any]] = dict,
@@ -205,14 +204,14 @@ def _difference(
     return None
 
 
-def finish_output_directory(directory: str | Path, manifest: Manifest) -> None:
+def finish_output_directory(directory: files.Path, manifest: Manifest) -> None:
     """Checks the shards, writes the manifest, and deletes the working files."""
     verify_shards(directory, manifest, hashes=False)
     write_manifest(directory, manifest)
     _delete_leftovers(directory)
 
 
-def _delete_leftovers(directory: str | Path) -> None:
+def _delete_leftovers(directory: files.Path) -> None:
     files.delete_tree(files.join(directory, WORK_NAME))
     for name in files.list_directory(directory):
         if _is_leftover(name):

@@ -4,28 +4,27 @@ import gzip
 import json
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
 
 
-def is_corpus(path: str | Path) -> bool:
+def is_corpus(path: files.Path) -> bool:
     """Whether a path is of a corpus, or of another directory, and not of a file."""
     if files.is_remote(path):
         return files.exists(files.join(path, manifest.MANIFEST_NAME))
     return files.path(path).is_dir()
 
 
-def open_corpus(directory: str | Path) -> manifest.Manifest:
+def open_corpus(directory: files.Path) -> manifest.Manifest:
     """Reads the manifest of a finished corpus, and checks its shards."""
     corpus = manifest.read_manifest(directory, kind="documents")
     manifest.verify_shards(directory, corpus)
     return corpus
 
 
-def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
+def read_shard(path: files.Path) -> Iterator[dict[str, Any]]:
     """Yields documents: `id`, `source`, `paragraphs`, lists of sentences, and where the
     source has one, `title`."""
     line_number = 0
@@ -58,7 +57,7 @@ def read_shard(path: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def read_corpus(
-    directory: str | Path, corpus: manifest.Manifest, *, title: str
+    directory: files.Path, corpus: manifest.Manifest, *, title: str
 ) -> Iterator[dict[str, Any]]:
     """Reads the documents of all shards, with a progress line if that takes long."""
     num_read = 0

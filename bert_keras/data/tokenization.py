@@ -13,7 +13,6 @@ import unicodedata
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -86,7 +85,7 @@ class Vocabulary:
             raise InputError(f"{path}: {error}") from None
         return vocabulary
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: files.Path) -> None:
         """Writes the file that `load` reads, whole or not at all."""
         files.write_atomically(path, self._file_bytes())
 

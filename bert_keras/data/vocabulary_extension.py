@@ -8,7 +8,6 @@ import itertools
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -64,9 +63,9 @@ def extend(
 
 
 def write_extended(
-    vocab_path: str | Path,
-    words_path: str | Path,
-    output_path: str | Path,
+    vocab_path: files.Path,
+    words_path: files.Path,
+    output_path: files.Path,
     *,
     do_lower_case: bool,
     into_unused: bool = True,
@@ -88,7 +87,7 @@ def sources(
     new: tokenization.Vocabulary,
     *,
     do_lower_case: bool,
-    path: str | Path,
+    path: files.Path,
 ) -> dict[int, tuple[int, ...]]:
     """Returns for the id of every new entry the old ids whose mean weights it gets.
 

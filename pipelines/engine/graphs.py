@@ -58,7 +58,7 @@ class BeamRunner:
                 raise NotRun(reason)
         return files.read_json(path)["results"]
 
-    def check_paths(self, *paths: str | os.PathLike[str]) -> None:
+    def check_paths(self, *paths: files.Path) -> None:
         runner_options.check_paths(self.options, paths)
 
 
@@ -119,9 +119,6 @@ def _build(
 
 def _save_results(results: list[steps.Result], path: str) -> None:
     files.write_json(path, {"results": results}, indent=None)
-
-
-# Running it.
 
 
 def _run_to_end(pipeline: beam.Pipeline) -> None:

@@ -116,7 +116,7 @@ class Passes:
             shutil.rmtree(root, ignore_errors=True)
         return results
 
-    def check_paths(self, *paths: str | os.PathLike[str]) -> None:
+    def check_paths(self, *paths: files.Path) -> None:
         """Does nothing: this machine sees all paths."""
 
 
@@ -198,9 +198,6 @@ def _local_directory(work_dir: str) -> Path:
 def _read_markers(directory: Path) -> list[dict[str, Any]]:
     """Returns what `_do` wrote for each finished pass."""
     return [files.read_json(path) for path in sorted(directory.glob("*.done"))]
-
-
-# The supervisor.
 
 
 def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:

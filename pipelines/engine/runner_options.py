@@ -179,7 +179,7 @@ def _is_dataflow(options: pipeline_options.PipelineOptions) -> bool:
 
 
 def check_paths(
-    options: pipeline_options.PipelineOptions, paths: Iterable[str | os.PathLike[str]]
+    options: pipeline_options.PipelineOptions, paths: Iterable[files.Path]
 ) -> None:
     """Checks that workers see all paths; only Dataflow's are known to miss some."""
     for path in map(str, paths if _is_dataflow(options) else ()):

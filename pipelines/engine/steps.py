@@ -102,7 +102,7 @@ class Heartbeat:
             path.write_text(str(self._totals[self._directory]))
 
 
-def sum_of_heartbeats(directory: str | Path) -> int:
+def sum_of_heartbeats(directory: files.Path) -> int:
     # The directory of a failed process may be deleted meanwhile.
     with contextlib.suppress(OSError):
         return sum(int(path.read_text() or 0) for path in Path(directory).glob("*"))
@@ -137,7 +137,7 @@ class Engine(Protocol):
         """
         ...
 
-    def check_paths(self, *paths: str | os.PathLike[str]) -> None:
+    def check_paths(self, *paths: files.Path) -> None:
         """Checks that workers can see the files that a job reads and writes."""
 
 
@@ -147,7 +147,7 @@ def check_paths(arguments: Mapping[str, Any]) -> None:
     arguments["engine"].check_paths(arguments["corpus_dir"], output)
 
 
-def items_of_corpus(directory: str | Path, corpus: manifest.Manifest) -> list[Item]:
+def items_of_corpus(directory: files.Path, corpus: manifest.Manifest) -> list[Item]:
     """Returns the items of a job that reads a corpus: (path, bytes) of each shard."""
     return [
         Item((files.join(directory, one.name), one.num_bytes), one.num_bytes)

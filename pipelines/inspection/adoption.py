@@ -8,7 +8,6 @@ The records are `tf.train.Example`s of google-research/bert and tf-models-offici
 import fnmatch
 import logging
 from collections import Counter
-from pathlib import Path
 
 from bert_keras.core import files, manifest, progress
 from bert_keras.core.errors import InputError
@@ -23,7 +22,7 @@ _PATTERN = "*.tfrecord*"
 
 
 def adopt_examples(
-    directory: str | Path, vocab_path: str | Path, *, do_lower_case: bool
+    directory: files.Path, vocab_path: files.Path, *, do_lower_case: bool
 ) -> manifest.Manifest:
     """Makes `pretrain --examples DIRECTORY` possible, without changing a record.
 

@@ -65,9 +65,6 @@ class Counts:
             self.num_random_next += int(batch["next_sentence_labels"].sum())
 
 
-# The card.
-
-
 def make_card(counts: Counts, summary: manifest.Manifest) -> dict[str, Any]:
     """Returns the card, for JSON; adopted examples have fewer values."""
     config, vocabulary = counts.config, counts.vocabulary
@@ -181,8 +178,6 @@ def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
         card |= {key: dict(ordered)} if ordered else {}
     return card
 
-
-# The card for people.
 
 _MAX_BARS = 16
 _BLOCKS = " ▏▎▍▌▋▊▉█"

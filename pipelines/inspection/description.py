@@ -5,7 +5,6 @@ import shutil
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import numpy as np
 
@@ -17,7 +16,7 @@ from bert_keras.pipelines.inspection import data_card, example_reading
 
 
 def _open_examples(
-    examples_dir: str | Path, vocab_path: str | Path | None
+    examples_dir: files.Path, vocab_path: files.Path | None
 ) -> tuple[manifest.Manifest, example_reading.Reader]:
     summary = manifest.read_manifest(examples_dir, kind="examples")
     vocab_path = vocab_path or files.join(examples_dir, records.VOCABULARY_NAME)
@@ -34,14 +33,11 @@ def _open_examples(
     return summary, example_reading.Reader(config=config, vocabulary=vocabulary)
 
 
-# The card of all examples.
-
-
 def describe_all(
-    examples_dir: str | Path,
+    examples_dir: files.Path,
     *,
-    vocab_path: str | Path | None,
-    json_path: str | Path | None,
+    vocab_path: files.Path | None,
+    json_path: files.Path | None,
 ) -> Iterator[str]:
     """Yields the lines of the data card, for which every example is read.
 
@@ -78,11 +74,8 @@ def describe_all(
     yield from data_card.card_text(card, width=_terminal_width())
 
 
-# Some examples.
-
-
 def describe_examples(
-    examples_dir: str | Path, *, vocab_path: str | Path | None, limit: int
+    examples_dir: files.Path, *, vocab_path: files.Path | None, limit: int
 ) -> Iterator[str]:
     """Yields lines about the settings of a directory, then its first `limit` examples.
 

@@ -64,9 +64,6 @@ def decode_examples(messages: Sequence[bytes]) -> dict[str, list[np.ndarray]]:
     return columns
 
 
-# Arrays -> examples.
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reader:
     config: ExamplesConfig

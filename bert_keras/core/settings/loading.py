@@ -8,7 +8,6 @@ import math
 import re
 from collections.abc import Iterable
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -29,7 +28,7 @@ _TOO_MUCH = (
 
 def load(
     config_type: type[Config],
-    source: str | Path | None = None,
+    source: files.Path | None = None,
     overrides: Iterable[str] = (),
 ) -> Config:
     """Reads a configuration and applies overrides to it.
@@ -57,7 +56,7 @@ def load(
     return build_config(config_type, values, origin=source)
 
 
-def save(config: StrictModel, path: str | Path) -> None:
+def save(config: StrictModel, path: files.Path) -> None:
     """Writes a configuration as YAML that `load` reads back unchanged."""
     text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
     files.write_atomically(path, text.encode())
@@ -75,7 +74,7 @@ def recipe_text(name: str) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def read_yaml(path: str | Path) -> dict[str, Any]:
+def read_yaml(path: files.Path) -> dict[str, Any]:
     """Reads the keys and values of a YAML file; {} from an empty one."""
     text = files.read_text(path, expected="YAML")
     try:
@@ -177,7 +176,7 @@ _PUNCTUATION = re.compile(r"""[^\w\[\]{}"'~]+""")
 as a comment, and `-` as a list."""
 
 
-def read_bert_config(path: str | Path) -> BertConfig:
+def read_bert_config(path: files.Path) -> BertConfig:
     """Reads a `bert_config.json`; keys that Google's own files add are left out."""
     values = files.read_json(path)
     values = {key: v for key, v in values.items() if key not in _UNUSED_GOOGLE_KEYS}
