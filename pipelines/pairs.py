@@ -11,7 +11,7 @@ import itertools
 import logging
 import tempfile
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -116,22 +116,16 @@ def pairs_of(
     document: Mapping[str, Any], *, kind: str, per_document: int
 ) -> list[tuple[str, str]]:
     """Returns at most `per_document` pairs of a document, in its order."""
-    candidates = list(_candidates(document, kind))
-    place = {pair: number for number, pair in enumerate(candidates)}
-    chosen = sorted(place, key=lambda pair: _number(f"{document['id']}\0{pair}"))
-    return sorted(chosen[:per_document], key=place.__getitem__)
-
-
-def _candidates(document: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str]]:
-    """Yields all pairs of a kind of `KINDS`."""
+    # 1. All pairs of the kind.
+    pairs: list[tuple[str, str]] = []
     texts = [_line(paragraph) for paragraph in document["paragraphs"]]
     if kind == "titles":
         title = _line([document.get("title") or ""])
-        yield from ((title, text) for text in texts if title and _is_long(text))
+        pairs = [(title, text) for text in texts if title and _is_long(text)]
     elif kind == "neighbours":
         for first, second in itertools.pairwise(texts):
             if first != second and _is_long(first) and _is_long(second):
-                yield first, second
+                pairs.append((first, second))
     else:
         for text, sentences in zip(texts, document["paragraphs"], strict=True):
             long = [n for n, sentence in enumerate(sentences) if _is_long(sentence)]
@@ -140,7 +134,11 @@ def _candidates(document: Mapping[str, Any], kind: str) -> Iterator[tuple[str, s
                 place = long[_number(f"{document['id']}\0{text}") % len(long)]
                 rest = _line([*sentences[:place], *sentences[place + 1 :]])
                 if _is_long(rest):
-                    yield _line([sentences[place]]), rest
+                    pairs.append((_line([sentences[place]]), rest))
+    # 2. Some of them, by their hashes.
+    places = {pair: number for number, pair in enumerate(pairs)}
+    chosen = sorted(places, key=lambda pair: _number(f"{document['id']}\0{pair}"))
+    return sorted(chosen[:per_document], key=places.__getitem__)
 
 
 def _line(sentences: Sequence[str]) -> str:

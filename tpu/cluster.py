@@ -121,7 +121,21 @@ def wait_for_peers(
     started = reported = time.monotonic()
     peers = [task for task in range(len(cluster.addresses)) if task != cluster.index]
     answered: set[int] = set()
-    with _listen(cluster) as listener:
+    # Peers can connect to a port that is listened at, and no other process can take it.
+    host, port = host_and_port(cluster.addresses[cluster.index])
+    try:
+        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = places[0]
+        listener = socket.create_server(address, family=family, backlog=128)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            problem = "is in use: a worker of an earlier run, or two of one index?"
+        else:
+            reason = error.strerror or str(error)
+            problem = f"cannot be listened at here ({reason}): is the index right?"
+        own = cluster.named([cluster.index])
+        raise InputError(f"this process is {own}, but its address {problem}") from None
+    with listener:
         listener.setblocking(False)
         while missing := [task for task in peers if not _answers(cluster, task)]:
             _accept_all(listener)
@@ -143,23 +157,6 @@ def wait_for_peers(
                 )
             time.sleep(min(0.5, timeout_seconds - waited))
         _accept_all(listener)
-
-
-def _listen(cluster: Cluster) -> socket.socket:
-    """Takes this worker's port: peers can connect, no other process can take it."""
-    host, port = host_and_port(cluster.addresses[cluster.index])
-    try:
-        places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        family, _, _, _, address = places[0]
-        return socket.create_server(address, family=family, backlog=128)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            problem = "is in use: a worker of an earlier run, or two of one index?"
-        else:
-            reason = error.strerror or str(error)
-            problem = f"cannot be listened at here ({reason}): is the index right?"
-        own = cluster.named([cluster.index])
-        raise InputError(f"this process is {own}, but its address {problem}") from None
 
 
 def _accept_all(listener: socket.socket) -> None:

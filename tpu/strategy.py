@@ -63,7 +63,21 @@ def get_strategy(
             "--workers and --worker_index go with --strategy multi_worker, "
             f"got --strategy {name}"
         )
-    return _tpu_strategy(tpu_name) if kind == "tpu" else _local_strategy(name)
+    if kind != "tpu":
+        return _local_strategy(name)
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+            tpu=tpu_name or "local"
+        )
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
+        reason = one_line(error)
+        raise InputError(
+            f"--strategy tpu: no TPU {tpu_name or 'on this machine'}, only "
+            f"{_device_names()} ({reason}); use --strategy cpu to run without one"
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
 
 
 def _find_cluster(
@@ -158,22 +172,6 @@ def _local_strategy(name: str) -> tf.distribute.Strategy:
     if len(devices) == 1:
         return tf.distribute.OneDeviceStrategy("/gpu:0")
     return tf.distribute.MirroredStrategy()
-
-
-def _tpu_strategy(tpu_name: str) -> tf.distribute.Strategy:
-    try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-            tpu=tpu_name or "local"
-        )
-        tf.config.experimental_connect_to_cluster(resolver)
-        tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, RuntimeError, OSError, tf.errors.OpError) as error:
-        reason = one_line(error)
-        raise InputError(
-            f"--strategy tpu: no TPU {tpu_name or 'on this machine'}, only "
-            f"{_device_names()} ({reason}); use --strategy cpu to run without one"
-        ) from error
-    return tf.distribute.TPUStrategy(resolver)
 
 
 def _device_names() -> str:

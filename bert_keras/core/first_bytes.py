@@ -84,13 +84,10 @@ def recognize(start: bytes) -> Format | None:
     for pattern, form in _PATTERNS:
         if pattern.match(text):
             return form
-    return _TABLE if _is_table(text.decode(errors="replace")) else None
-
-
-def _is_table(text: str) -> bool:
-    """Whether rows have equally many fields, below a header unless tabs divide them."""
-    lines = text.splitlines()[:20]
-    if len(text) >= NUM_BYTES // 2:
+    # Rows of a table have equally many fields, below a header unless tabs divide them.
+    decoded = text.decode(errors="replace")
+    lines = decoded.splitlines()[:20]
+    if len(decoded) >= NUM_BYTES // 2:
         lines = lines[:-1]  # cut off
     for delimiter in ",;\t":
         names = lines[0].split(delimiter) if lines else []
@@ -102,5 +99,5 @@ def _is_table(text: str) -> bool:
         rows = list(csv.reader(lines, delimiter=delimiter, quoting=quoting))
         # The last row may go on below.
         if all(len(row) == len(names) for row in rows[:-1]):
-            return True
-    return False
+            return _TABLE
+    return None

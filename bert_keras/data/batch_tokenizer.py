@@ -118,7 +118,14 @@ class BatchTokenizer:
         sizes = ends - starts
         is_long = sizes > _LONGEST
         short = np.flatnonzero(~is_long)
-        keys = _keys(data, starts[short], sizes[short])
+        # Their first 8 bytes as uint64, and the next 8, padded with 0.
+        every = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))
+        low = every[starts[short]] & _MASKS[np.minimum(sizes[short], 8)]
+        high = np.zeros_like(low)
+        more = np.flatnonzero(sizes[short] > 8)
+        places, num_more = starts[short][more] + 8, sizes[short][more] - 8
+        high[more] = every[places] & _MASKS[np.minimum(num_more, 8)]
+        keys = low, high
         slots, missing = self._table.find(keys)
         if self._table.num_words + len(missing) > _WordTable.MOST_KEPT:
             # The table forgets all words: common words return at once.
@@ -192,16 +199,6 @@ def _cut(
 _MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
 
 _Keys = tuple[np.ndarray, np.ndarray]
-
-
-def _keys(data: bytes, starts: np.ndarray, sizes: np.ndarray) -> _Keys:
-    """Returns the first 8 bytes of words as uint64, and the next 8, padded with 0."""
-    every = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))
-    low = every[starts] & _MASKS[np.minimum(sizes, 8)]
-    high = np.zeros_like(low)
-    more = np.flatnonzero(sizes > 8)
-    high[more] = every[starts[more] + 8] & _MASKS[np.minimum(sizes[more] - 8, 8)]
-    return low, high
 
 
 class _WordTable:

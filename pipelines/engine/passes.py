@@ -232,28 +232,25 @@ def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
                 with contextlib.suppress(EOFError), receiver:
                     raise receiver.recv()
                 process.join()
+                if process.exitcode == _RAN_THE_SCRIPT:
+                    raise InputError(
+                        "a worker process began to run this program's script again "
+                        "instead of its share of the work: put the calls of the script "
+                        'under `if __name__ == "__main__":`'
+                    )
+                if process.exitcode and attempts[one.units] >= _MAX_ATTEMPTS:
+                    raise InputError(
+                        f"a worker process died {_MAX_ATTEMPTS} times at the same "
+                        f"place ({one.step_name}, exit code {process.exitcode}), "
+                        "perhaps for want of memory: use fewer --workers, then run the "
+                        "same command again"
+                    )
                 if process.exitcode:
-                    _check_can_retry(one, process.exitcode, attempts[one.units])
                     waiting.append(one)
     finally:
         for process, _ in running.values():
             process.kill()
             process.join()
-
-
-def _check_can_retry(one: Pass, exit_code: int, num_attempts: int) -> None:
-    if exit_code == _RAN_THE_SCRIPT:
-        raise InputError(
-            "a worker process began to run this program's script again instead of its "
-            'share of the work: put the calls of the script under `if __name__ == "'
-            '__main__":`'
-        )
-    if num_attempts >= _MAX_ATTEMPTS:
-        raise InputError(
-            f"a worker process died {num_attempts} times at the same place "
-            f"({one.step_name}, exit code {exit_code}), perhaps for want of memory: "
-            "use fewer --workers, then run the same command again"
-        )
 
 
 # In the process of a pass.

@@ -260,7 +260,13 @@ def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
         if len(block) < 3 and _CONTENTS.fullmatch(block[0].strip()):
             entries = set()
         elif entries is not None:
-            if _is_prose(block) or (len(lines) < 4 and lines[0] in entries):
+            text = " ".join(line.strip() for line in block)
+            num_entries = sum(
+                bool(_ENTRY.match(line) or _PAGE_AT_END.search(line)) for line in block
+            )
+            is_prose = len(text) >= 120 and num_entries * 3 < len(block)
+            is_prose = is_prose and _FULL_STOP.search(text) and not _HEADING.match(text)
+            if is_prose or (len(lines) < 4 and lines[0] in entries):
                 entries = None
             else:
                 entries.update(lines)
@@ -268,14 +274,6 @@ def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
             kept.append(block)
     # Half of a book is no table of contents.
     return kept if len(kept) * 2 > len(blocks) else blocks
-
-
-def _is_prose(block: list[str]) -> bool:
-    text = " ".join(line.strip() for line in block)
-    if len(text) < 120 or not _FULL_STOP.search(text) or _HEADING.match(text):
-        return False
-    entries = sum(bool(_ENTRY.match(x) or _PAGE_AT_END.search(x)) for x in block)
-    return entries * 3 < len(block)
 
 
 def _reason_to_drop(lines: list[str]) -> str | None:

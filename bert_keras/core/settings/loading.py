@@ -52,7 +52,24 @@ def load(
             f"{', '.join(recipes)}{nearest(name, recipes)}"
         )
     for override in overrides:
-        _apply_override(values, override)
+        key, equals, text = override.partition("=")
+        if not equals or not key:
+            raise InputError(f"--set takes key=value, got {override!r}")
+        *parents, leaf = key.strip().split(".")
+        inner = values
+        for parent in parents:
+            inner = inner.setdefault(parent, {})
+            if not isinstance(inner, dict):
+                raise InputError(
+                    f"--set {override!r}: {parent!r} holds no further keys"
+                )
+        try:
+            inner[leaf] = text if _PUNCTUATION.fullmatch(text) else _parse(text)
+        except ValueError as error:
+            raise InputError(
+                f"--set {override!r:.80}: {text!r:.80} is not a YAML value: "
+                f"{one_line(error)}"
+            ) from None
     return build_config(config_type, values, origin=source)
 
 
@@ -148,27 +165,6 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
-
-
-def _apply_override(values: dict[str, Any], override: str) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        raise InputError(f"--set takes key=value, got {override!r}")
-    *parents, leaf = key.strip().split(".")
-    for parent in parents:
-        values = values.setdefault(parent, {})
-        if not isinstance(values, dict):
-            raise InputError(f"--set {override!r}: {parent!r} holds no further keys")
-    if _PUNCTUATION.fullmatch(text):
-        values[leaf] = text
-        return
-    try:
-        values[leaf] = _parse(text)
-    except ValueError as error:
-        raise InputError(
-            f"--set {override!r:.80}: {text!r:.80} is not a YAML value: "
-            f"{one_line(error)}"
-        ) from None
 
 
 _PUNCTUATION = re.compile(r"""[^\w\[\]{}"'~]+""")
