@@ -99,9 +99,7 @@ def encode_bucket(
     counts: Counter[str],
 ) -> Iterator[bytes]:
     """Yields all examples of a bucket, serialised, in the order of the shard.
-
-    Increments the counters of the manifest, `rows` too for packed rows.
-    """
+    Increments the counters of the manifest, `rows` too for packed rows."""
     arrived = list(documents)
     unique = instances.unique_documents(arrived)
     counts["duplicate_documents"] += len(arrived) - len(unique)

@@ -352,11 +352,9 @@ def _tagged(
 
 
 class _FindNewest(steps.Step):
-    """Versions of documents -> hashes of the newest of each, by paragraph.
-
-    An older version must not keep a paragraph for others. If versions of the same rank
-    have different texts, none counts, so all of their paragraphs stay.
-    """
+    """Versions of documents -> hashes of the newest of each, by paragraph. An older
+    version must not keep a paragraph for others. If versions of the same rank have
+    different texts, none counts, so all of their paragraphs stay."""
 
     reads, writes = (_VERSIONS,), (_PARAGRAPHS,)
     memory_per_byte = 8  # the words and the hash of a paragraph: about 160, packed 25

@@ -105,11 +105,9 @@ def check_paths(parsed: Mapping[str, Any]) -> None:
 
 
 def job_name(verb: str, verb_arguments: Sequence[str]) -> str:
-    """Returns a name derived from the job's output.
-
-    Dataflow refuses a second running job of the same name, so two jobs can never write
-    to one directory at the same time.
-    """
+    """Returns a name derived from the job's output. Dataflow refuses a second running
+    job of the same name, so two jobs can never write to one directory at the same
+    time."""
     output = _value_of("--output", verb_arguments)
     if output is None:
         raise InputError(f"{verb}: --output gs://BUCKET/... is needed")

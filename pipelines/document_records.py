@@ -53,10 +53,8 @@ def without_repeats(
     overlap: filters.Overlap | None,
     counts: Counter[str],
 ) -> Record | None:
-    """Returns the record of a document.
-
-    Paragraphs that repeat go if `config` says so; `None`: all of the document does.
-    """
+    """Returns the record of a document. Paragraphs that repeat go if `config` says so;
+    `None`: all of the document does."""
     paragraphs = document.paragraphs
     least = config.min_duplicate_words
     facts = [duplicates.words_and_hash(one, least) for one in paragraphs]
@@ -96,10 +94,8 @@ def without_marked(
     config: CorpusConfig,
     counts: Counter[str],
 ) -> Record | None:
-    """Returns a record without `marked` paragraphs; `None` if it is too short.
-
-    A document that `keeps` a paragraph for others stays whole instead.
-    """
+    """Returns a record without `marked` paragraphs; `None` if it is too short. A
+    document that `keeps` a paragraph for others stays whole instead."""
     places = duplicates.kept_places(record.hashes, marked)
     facts = [record.facts[place] for place in places]
     num_words = sum(size for size, _ in facts)
@@ -117,11 +113,9 @@ def without_marked(
 
 
 def newest(packed: Iterable[bytes]) -> tuple[list[Record], int, list[str]]:
-    """Keeps one record per id: of the greatest rank, then the first by text.
-
-    Returns the records in the order of their ids, the number left out, and the ids left
-    out although they have the rank of the kept record but other text.
-    """
+    """Keeps one record per id: of the greatest rank, then the first by text. Returns
+    the records in the order of their ids, the number left out, and the ids left out
+    although they have the rank of the kept record but other text."""
     by_id: defaultdict[str, list[Record]] = defaultdict(list)
     for data in packed:
         head, _, line = data.partition(b"\n")

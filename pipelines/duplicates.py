@@ -53,19 +53,15 @@ def words_and_hash(paragraph: Paragraph, min_words: int) -> tuple[int, int | Non
 
 
 def rows_of(document_hash: int, hashes: Iterable[int | None]) -> list[tuple[int, int]]:
-    """Returns the rows (paragraph hash, document hash) of a document, each once.
-
-    The hash of a document has 64 bits, the same for all of its versions.
-    """
+    """Returns the rows (paragraph hash, document hash) of a document, each once. The
+    hash of a document has 64 bits, the same for all of its versions."""
     return [(value, document_hash) for value in {*hashes} if value is not None]
 
 
 def partition(rows: Iterable[Iterable[int]], num_partitions: int) -> dict[int, bytes]:
-    """Packs rows of two numbers below 2**64 by the partition of the first number.
-
-    A partition is `floor(first number * num_partitions / 2**64)`. Empty partitions are
-    left out.
-    """
+    """Packs rows of two numbers below 2**64 by the partition of the first number. A
+    partition is `floor(first number * num_partitions / 2**64)`. Empty partitions are
+    left out."""
     parts = defaultdict(functools.partial(array.array, "Q"))
     for row in rows:
         # Numbers of Python, unlike numpy's, are exact beyond 64 bits.

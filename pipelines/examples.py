@@ -149,10 +149,8 @@ def build_examples(
 
 
 def default_num_shards(corpus: manifest.Manifest) -> int:
-    """Returns the number of shards, which depends on the corpus alone.
-
-    The number is at least `MIN_SHARDS` if the shards have enough documents then.
-    """
+    """Returns the number of shards, which depends on the corpus alone. The number is at
+    least `MIN_SHARDS` if the shards have enough documents then."""
     num_documents = corpus.num_records
     num_bytes = sum(shard.num_bytes for shard in corpus.shards)
     by_length = min(

@@ -107,19 +107,15 @@ _COMPARED = tokenization.CharacterTable(_compared_form)
 
 
 def normalise(text: str) -> list[str]:
-    """Returns words as they are compared: case folded, without punctuation.
-
-    Punctuation divides words, so that tokenised text (`doesn 't`) equals other text
-    (`doesn't`). Each character of a script without spaces is a word.
-    """
+    """Returns words as they are compared: case folded, without punctuation. Punctuation
+    divides words, so that tokenised text (`doesn 't`) equals other text (`doesn't`).
+    Each character of a script without spaces is a word."""
     return unicodedata.normalize("NFC", text).translate(_COMPARED).split()
 
 
 class Overlap:
-    """Lines of evaluation files, each as its words in their compared form.
-
-    Of a line, 16 bytes are held: the hashes of its first words and of all of them.
-    """
+    """Lines of evaluation files, each as its words in their compared form. Of a line,
+    16 bytes are held: the hashes of its first words and of all of them."""
 
     def __init__(self, lines: Iterable[str]):
         # The 0 is there because `take` in `find` fails on an empty array.
@@ -162,10 +158,8 @@ def _digest(line: str) -> int:
 
 
 def compared_lines(lines: Iterable[str]) -> set[str]:
-    """Returns the lines of at least `MIN_WORDS` words in their compared form.
-
-    A Thai character is a quarter of a word.
-    """
+    """Returns the lines of at least `MIN_WORDS` words in their compared form. A Thai
+    character is a quarter of a word."""
     compared = set()
     for words in map(normalise, lines):
         num_quarters = sum(_QUARTER_WORD.match(word) is not None for word in words)

@@ -89,10 +89,8 @@ def bucket_of(document_id: str, num_buckets: int) -> int:
 
 
 def source_name(source: str) -> str:
-    """Returns the name by which documents of a source are counted and put together.
-
-    A URL, which may differ for each document, gives the name of its host.
-    """
+    """Returns the name by which documents of a source are counted and put together. A
+    URL, which may differ for each document, gives the name of its host."""
     site = _SITE.match(source)
     return site[1].lower() if site else source
 
@@ -102,11 +100,9 @@ def part_id(document_id: str, part: int) -> str:
 
 
 def parts_of(document: Document, num_parts: int) -> Iterator[Document]:
-    """Cuts a document into parts of about as many sentences, each a document.
-
-    This is for sources with hardly another document: a sentence of another part is not
-    the next sentence either, except for the first of the part that follows.
-    """
+    """Cuts a document into parts of about as many sentences, each a document. This is
+    for sources with hardly another document: a sentence of another part is not the next
+    sentence either, except for the first of the part that follows."""
     ends = document.sentence_ends
     limits = [len(ends) * part // num_parts for part in range(num_parts + 1)]
     start = 0
@@ -162,21 +158,17 @@ def _content_rng(content: str, *, person: bytes) -> random.Random:
 
 
 def below(limit: int, rng: random.Random) -> int:
-    """Returns a number from 0 to `limit - 1`.
-
-    Only the numbers of `random()` are guaranteed to stay the same in later Pythons.
-    """
+    """Returns a number from 0 to `limit - 1`. Only the numbers of `random()` are
+    guaranteed to stay the same in later Pythons."""
     return int(rng.random() * limit)
 
 
 def peers_of(
     sources: Sequence[str], *, any_source: bool = False
 ) -> list[Sequence[int]]:
-    """Returns the documents among which the random B of each document is drawn.
-
-    They ascend, and are those of its source, itself included; if there is no other one,
-    or with `any_source`, they are all documents.
-    """
+    """Returns the documents among which the random B of each document is drawn. They
+    ascend, and are those of its source, itself included; if there is no other one, or
+    with `any_source`, they are all documents."""
     by_source: defaultdict[str, list[int]] = defaultdict(list)
     for index, source in enumerate(sources):
         by_source[source].append(index)
@@ -274,10 +266,8 @@ def make_pairs(
 def _chunk_end(
     borders: Sequence[int], first: int, target_length: int, *, at_least: int = 1
 ) -> int:
-    """Returns the sentence after the one that reaches the target length.
-
-    The chunk has at least `at_least` sentences, if there are so many.
-    """
+    """Returns the sentence after the one that reaches the target length. The chunk has
+    at least `at_least` sentences, if there are so many."""
     last = bisect.bisect_left(borders, borders[first] + target_length, first + at_least)
     return min(last, len(borders) - 1)
 
@@ -302,9 +292,7 @@ def _truncate_pair(
 
 def unique_documents(documents: Iterable[Document]) -> list[Document]:
     """Returns documents in the order of their ids; of equal ids, the smallest tokens.
-
-    This choice does not depend on the order of `documents`.
-    """
+    This choice does not depend on the order of `documents`."""
     by_id: dict[str, Document] = {}
     for document in documents:
         other = by_id.get(document.id)
@@ -347,10 +335,8 @@ def make_pair_spans(
 
 
 def sentence_borders(documents: Iterable[Document]) -> list[list[int]]:
-    """Returns the `borders` that `make_pairs` takes.
-
-    They are lists, which are much faster to read than views of bytes.
-    """
+    """Returns the `borders` that `make_pairs` takes. They are lists, which are much
+    faster to read than views of bytes."""
     borders, start = [], 0
     for document in documents:
         borders.append([start, *(start + end for end in document.sentence_ends)])
@@ -359,11 +345,9 @@ def sentence_borders(documents: Iterable[Document]) -> list[list[int]]:
 
 
 def balanced(spans: Spans, *, seed: int, bucket: int) -> Spans:
-    """Keeps as many pairs with a random B as with the real one, in the same order.
-
-    All pairs of the rarer kind stay, and a random choice of as many of the commoner
-    kind, usually a random B: a single sentence left of a document has no real next one.
-    """
+    """Keeps as many pairs with a random B as with the real one, in the same order. All
+    pairs of the rarer kind stay, and a random choice of as many of the commoner kind,
+    usually a random B: a single sentence left of a document has no real next one."""
     order = shuffled(len(spans.seeds), seed=seed, bucket=bucket, purpose=1)
     kinds = [order[spans.is_random_next[order] == kind] for kind in (False, True)]
     number = min(map(len, kinds))

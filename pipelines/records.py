@@ -125,10 +125,8 @@ def write_shard(
 def write_hashed(
     path: files.Path, records: Iterable[bytes], *, level: int | None
 ) -> manifest.Shard:
-    """Writes a shard that appears under its name only when it is complete.
-
-    `level` is that of gzip; `None`: no compression.
-    """
+    """Writes a shard that appears under its name only when it is complete. `level` is
+    that of gzip; `None`: no compression."""
     num_records = 0
     with files.open_atomically(path) as file:
         stream = contextlib.nullcontext(file)

@@ -45,10 +45,8 @@ def learn_vocabulary(
     vocab_size: int,
     do_lower_case: bool,
 ) -> list[str]:
-    """Learns a vocabulary of exactly `vocab_size` entries, reserved ones included.
-
-    The words come by falling count, then by the word.
-    """
+    """Learns a vocabulary of exactly `vocab_size` entries, reserved ones included. The
+    words come by falling count, then by the word."""
     characters = alphabet(character_counts, do_lower_case=do_lower_case)
     least = len(RESERVED_TOKENS) + len(characters)
     if vocab_size < least:
@@ -156,11 +154,9 @@ class PieceLearner:
     def _count_inner(
         self, whole: Mapping[str, int], inner: Mapping[str, int]
     ) -> dict[str, int]:
-        """Splits words into pieces, and counts the ending after each but the last.
-
-        All single characters are pieces, besides the pieces `whole` at the beginning of
-        words and `inner` within words.
-        """
+        """Splits words into pieces, and counts the ending after each but the last. All
+        single characters are pieces, besides the pieces `whole` at the beginning of
+        words and `inner` within words."""
         counts: defaultdict[str, int] = defaultdict(int)
         for word, count in self._words:
             # A word that is a piece itself is never split, so its endings do not count.

@@ -62,9 +62,7 @@ def plan_pretraining(
     num_words: float | None = None,
 ) -> Work:
     """Returns the work of `pretrain` on examples of one phase or of all phases.
-
-    `num_words` of text are prepared; `None`: the data exist already.
-    """
+    `num_words` of text are prepared; `None`: the data exist already."""
     usual = architecture.BertConfig().vocab_size
     model = settings.model.with_vocab_size(settings.model.vocab_size or usual)
     weights = flops.num_weights(model, heads=True)

@@ -157,11 +157,9 @@ def size(path: Path) -> int:
 
 
 def fingerprint(path: Path) -> dict[str, Any]:
-    """Returns JSON values that change with a file's bytes and with nothing else.
-
-    They are the size and, for a local file, a hash of its bytes, so that a copy is the
-    same file; for a remote file, the entity tag that its store keeps.
-    """
+    """Returns JSON values that change with a file's bytes and with nothing else. They
+    are the size and, for a local file, a hash of its bytes, so that a copy is the same
+    file; for a remote file, the entity tag that its store keeps."""
     if is_remote(path):
         return {"bytes": size(path), "checksum": stores.checksum(str(path))}
     return {"bytes": size(path), "sha256": sha256(path)}
@@ -239,10 +237,8 @@ def to_json(values: Any, **layout: Any) -> str:
 @contextlib.contextmanager
 def open_atomically(path: Path) -> Iterator[BinaryIO]:
     """Opens a file for writing that gets its name when the block ends without error.
-
     Until then it has a temporary name in the same directory, or, for a store, on the
-    local disk. Two writers of one path do not disturb each other: the last one wins.
-    """
+    local disk. Two writers of one path do not disturb each other: the last one wins."""
     if is_remote(path):
         # From the local disk, the file can be sent again from its beginning.
         with _errors_of_writing(path), _local_directory() as directory:

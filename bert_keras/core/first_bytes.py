@@ -76,10 +76,8 @@ _COLUMN_NAME = re.compile(r'(?:"?[A-Za-z_][\w.-]*(?: [\w.-]+)?"?)?')
 
 
 def recognize(start: bytes) -> Format | None:
-    """Returns the format of a file that begins with these bytes.
-
-    `None`: plain text, sentences, or something that is not known.
-    """
+    """Returns the format of a file that begins with these bytes. `None`: plain text,
+    sentences, or something that is not known."""
     text = start[:NUM_BYTES].removeprefix(b"\xef\xbb\xbf").lstrip()
     for pattern, form in _PATTERNS:
         if pattern.match(text):

@@ -61,10 +61,8 @@ class Owner:
 
     def check(self) -> None:
         """Raises an `InputError` if another process has taken the output over, and
-        `OSError` or `Unavailable` if the disk or store does not answer.
-
-        Called before each write that matters: this process may have been suspended.
-        """
+        `OSError` or `Unavailable` if the disk or store does not answer. Called before
+        each write that matters: this process may have been suspended."""
         self._renew()
         if self._successor is not None:
             raise self._refusal(self._successor)
@@ -247,11 +245,9 @@ def check_free(output: files.Path) -> None:
 
 @contextlib.contextmanager
 def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
-    """Makes this process the only one that writes an output until the block ends.
-
-    The output is a directory, made if it is missing, or with `is_file` a future file;
-    `.NAME.owner` is then next to it. An `InputError` names another owner.
-    """
+    """Makes this process the only one that writes an output until the block ends. The
+    output is a directory, made if it is missing, or with `is_file` a future file;
+    `.NAME.owner` is then next to it. An `InputError` names another owner."""
     directory = os.path.dirname(str(output)) if is_file else str(output)
     is_new = not is_file and not files.exists(directory)
     files.make_directory(directory or ".")

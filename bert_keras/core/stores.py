@@ -165,10 +165,8 @@ def _as_os_error(error: Exception, path: str) -> OSError:
 
 class Backoff:
     """Pauses between the attempts of one request, until `GIVES_UP_SECONDS` are over.
-
     The pauses double, from half a second to 16, and are partly random, so that many
-    workers do not come back at once. `path` is for messages.
-    """
+    workers do not come back at once. `path` is for messages."""
 
     def __init__(self, path: str):
         self._path = path
@@ -399,11 +397,9 @@ def delete(paths: list[str]) -> None:
 
 
 class StorePath(pathlib.PosixPath):
-    """A path such as `gs://bucket/runs/one`, whose methods ask the store.
-
-    Making a directory does nothing, and a directory exists as long as there is
-    something below it. Other methods of `Path` fail as for a missing local file.
-    """
+    """A path such as `gs://bucket/runs/one`, whose methods ask the store. Making a
+    directory does nothing, and a directory exists as long as there is something below
+    it. Other methods of `Path` fail as for a missing local file."""
 
     def __str__(self) -> str:
         scheme, *names = self.parts or ("",)

@@ -309,12 +309,9 @@ def _strip(line: str) -> str:
 
 
 def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
-    """Checks that a vocabulary fits cased or lower-cased text.
-
-    A vocabulary holds its alphabet as single characters, so one capital letter there
-    means cased; small letters without any capital mean uncased. Scripts without case
-    pass either way.
-    """
+    """Checks that a vocabulary fits cased or lower-cased text. A vocabulary holds its
+    alphabet as single characters, so one capital letter there means cased; small
+    letters without any capital mean uncased. Scripts without case pass either way."""
     entries = (t.removeprefix(CONTINUATION_PREFIX) for t in vocabulary.tokens)
     letters = [entry for entry in entries if len(entry) == 1]
     capitals = [letter for letter in letters if letter != letter.lower()]

@@ -31,12 +31,9 @@ class BeamRunner:
     """The runner and its settings, from `runner_options.parse`."""
 
     def run(self, job: steps.Job) -> list[steps.Result]:
-        """Runs a job, showing progress on stderr.
-
-        A graph that ran to its end is not run again, even if the process that started
-        it did not live to see that. Raises `NotRun` if only a template, or a dry run on
-        Dataflow, was asked for.
-        """
+        """Runs a job, showing progress on stderr. A graph that ran to its end is not
+        run again, even if the process that started it did not live to see that. Raises
+        `NotRun` if only a template, or a dry run on Dataflow, was asked for."""
         path = files.join(job.work_dir, "results.json")
         if not files.exists(path):
             files.make_directory(job.work_dir)
@@ -122,11 +119,9 @@ def _save_results(results: list[steps.Result], path: str) -> None:
 
 
 def _run_to_end(pipeline: beam.Pipeline) -> None:
-    """Runs a pipeline; fails when one of its local worker processes dies.
-
-    Beam itself waits forever for the answer of a killed process, and reports it only in
-    a thread of its own. The rest of the pipeline then ends with this process.
-    """
+    """Runs a pipeline; fails when one of its local worker processes dies. Beam itself
+    waits forever for the answer of a killed process, and reports it only in a thread of
+    its own. The rest of the pipeline then ends with this process."""
     outcomes: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
 
     def run() -> None:
@@ -167,11 +162,9 @@ def _run_to_end(pipeline: beam.Pipeline) -> None:
 
 @contextlib.contextmanager
 def _input_errors_of_workers() -> Iterator[None]:
-    """Restores a worker's InputError from Beam's version of it.
-
-    Beam appends the step's name to the message; across processes, it passes the whole
-    traceback as the text of a RuntimeError.
-    """
+    """Restores a worker's InputError from Beam's version of it. Beam appends the step's
+    name to the message; across processes, it passes the whole traceback as the text of
+    a RuntimeError."""
     try:
         yield
     except Exception as error:  # each runner has its own class
@@ -192,11 +185,9 @@ def _input_errors_of_workers() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _local_workers(options: pipeline_options.PipelineOptions) -> Iterator[None]:
-    """Keeps local worker processes off the user's terminal and current directory.
-
-    They inherit this process's standard error and report each start and stop there;
-    their errors are raised here anyway.
-    """
+    """Keeps local worker processes off the user's terminal and current directory. They
+    inherit this process's standard error and report each start and stop there; their
+    errors are raised here anyway."""
     direct = options.view_as(pipeline_options.DirectOptions)
     if direct.direct_running_mode != "multi_processing":
         yield

@@ -128,9 +128,7 @@ def _pending_sizes(
     budget: int,
 ) -> dict[int, int]:
     """Returns the bytes of each item, or key with values, that no finished pass covers.
-
-    Refuses a key whose values take more memory than `budget`.
-    """
+    Refuses a key whose values take more memory than `budget`."""
     sizes = {number: item.num_bytes for number, item in enumerate(job.items)}
     if step.reads:
         spilled = [spills.spilled_bytes(p) for paths in inputs.values() for p in paths]
@@ -201,10 +199,8 @@ def _read_markers(directory: Path) -> list[dict[str, Any]]:
 
 
 def _supervise(passes: Sequence[Pass], num_workers: int, module: str) -> None:
-    """Runs passes, some at a time, and retries those whose process dies.
-
-    `module`, which all passes import, is loaded once before they are forked.
-    """
+    """Runs passes, some at a time, and retries those whose process dies. `module`,
+    which all passes import, is loaded once before they are forked."""
     # Not `fork`: the thread of the progress line may hold a lock, which a fork would
     # copy. Not `spawn`: each pass would import everything anew.
     context = multiprocessing.get_context("forkserver")

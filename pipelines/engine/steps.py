@@ -39,11 +39,9 @@ Result = dict[str, Any]
 
 
 class Step(abc.ABC):
-    """A step of a job: picklable; its output depends on the element alone.
-
-    The name of its class is a verb, such as `_FindDuplicates`. What a process loads
-    once is a `cached_property`.
-    """
+    """A step of a job: picklable; its output depends on the element alone. The name of
+    its class is a verb, such as `_FindDuplicates`. What a process loads once is a
+    `cached_property`."""
 
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -65,20 +63,15 @@ class Step(abc.ABC):
 
     @abc.abstractmethod
     def process(self, element: Any) -> Iterable[Send | Result]:
-        """Turns one element into values for shuffles and results.
-
-        `element` is the value of an item or, for a step that reads shuffles,
-        `(key, {name of shuffle: iterable of bytes})` for each key that has values.
-        """
+        """Turns one element into values for shuffles and results. `element` is the
+        value of an item or, for a step that reads shuffles, `(key, {name of shuffle:
+        iterable of bytes})` for each key that has values."""
 
 
 class Heartbeat:
-    """Work done by one process, counted where the driver can see it.
-
-    No local runner has live metrics, so each process writes its running total into a
-    file of its own in `directory`. Picklable; the file is made on first use in the
-    worker.
-    """
+    """Work done by one process, counted where the driver can see it. No local runner
+    has live metrics, so each process writes its running total into a file of its own in
+    `directory`. Picklable; the file is made on first use in the worker."""
 
     # Of the class, since each unpickled copy in a process adds to its one file.
     _totals: ClassVar[Counter[str]] = Counter()
@@ -131,10 +124,8 @@ class Job:
 
 class Engine(Protocol):
     def run(self, job: Job) -> list[Result]:
-        """Runs a job, with progress on stderr; returns all results, unordered.
-
-        A worker's `InputError` is raised unchanged; a dead worker raises one too.
-        """
+        """Runs a job, with progress on stderr; returns all results, unordered. A
+        worker's `InputError` is raised unchanged; a dead worker raises one too."""
         ...
 
     def check_paths(self, *paths: files.Path) -> None:
@@ -159,10 +150,8 @@ COUNTERS = "counters"
 
 
 def counted(counts: Mapping[str, int], /, **result: Any) -> Result:
-    """Returns a result with counters, from which the manifest's are summed.
-
-    Not every Beam runner has metrics, and a retried bundle may count twice in them.
-    """
+    """Returns a result with counters, from which the manifest's are summed. Not every
+    Beam runner has metrics, and a retried bundle may count twice in them."""
     return {COUNTERS: dict(counts), **result}
 
 
@@ -181,10 +170,8 @@ def shards_of(results: Iterable[Mapping[str, Any]]) -> tuple[manifest.Shard, ...
 @contextlib.contextmanager
 def without_current_directory() -> Iterator[None]:
     """Keeps the current directory off the module path of processes started inside.
-
     multiprocessing and Beam start Python with `-c` and `-m`, which look there first: a
-    user's own `pipelines/` would be imported in place of ours.
-    """
+    user's own `pipelines/` would be imported in place of ours."""
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:

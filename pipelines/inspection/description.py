@@ -39,11 +39,9 @@ def describe_all(
     vocab_path: files.Path | None,
     json_path: files.Path | None,
 ) -> Iterator[str]:
-    """Yields the lines of the data card, for which every example is read.
-
-    The vocabulary kept with the examples is used if `vocab_path` is `None`. If
-    `json_path` is not `None`, the card is written there as JSON.
-    """
+    """Yields the lines of the data card, for which every example is read. The
+    vocabulary kept with the examples is used if `vocab_path` is `None`. If `json_path`
+    is not `None`, the card is written there as JSON."""
     summary, reader = _open_examples(examples_dir, vocab_path)
     # The records' own checksums suffice: each is read anyway.
     manifest.verify_shards(examples_dir, summary, hashes=False)

@@ -34,10 +34,8 @@ _NOTHING = np.empty(0, np.int64)
 
 
 def decode_examples(messages: Sequence[bytes]) -> dict[str, list[np.ndarray]]:
-    """Returns each feature's numbers, int64 or float32, of each example.
-
-    An example without the feature has none.
-    """
+    """Returns each feature's numbers, int64 or float32, of each example. An example
+    without the feature has none."""
     columns: dict[str, list[np.ndarray]] = {}
     for row, data in enumerate(messages):
         try:

@@ -65,10 +65,8 @@ class _Mark(NamedTuple):
 
 
 def find_pieces(file: BinaryIO, num_bytes: int) -> list[Piece]:
-    """Returns the pieces of a file in order; together they are the file.
-
-    The text is in UTF-16 with a byte-order mark, or has the letters of ASCII.
-    """
+    """Returns the pieces of a file in order; together they are the file. The text is in
+    UTF-16 with a byte-order mark, or has the letters of ASCII."""
     text = _Letters(file)
     marks = list(_marks(text, num_bytes))
     # Small print that no book follows is a mark of the end.
@@ -168,11 +166,9 @@ def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:
 
 
 def _parts(text: _Letters, start: int, end: int, stop: int) -> Iterator[Piece]:
-    """Cuts a book into parts of about the same size; the last one is up to `stop`.
-
-    The place to cut is the last blank line before that size, else the last end of a
-    line, else the last blank.
-    """
+    """Cuts a book into parts of about the same size; the last one is up to `stop`. The
+    place to cut is the last blank line before that size, else the last end of a line,
+    else the last blank."""
     book = start
     for num_left in range(-(-(end - start) // MAX_PIECE_BYTES), 1, -1):
         last = start + (end - start) // num_left // text.width * text.width

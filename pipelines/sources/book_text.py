@@ -87,11 +87,9 @@ _LATE_NOTICES = re.compile(r"^The Project Gutenberg E(?:text|Book) of ", re.MULT
 
 
 def split_header(text: str) -> tuple[str, str]:
-    """Splits a file into Project Gutenberg's header and the book itself.
-
-    Text after the book, such as the licence, is dropped. Without a header, the whole
-    file is the book.
-    """
+    """Splits a file into Project Gutenberg's header and the book itself. Text after the
+    book, such as the licence, is dropped. Without a header, the whole file is the
+    book."""
     header = ""
     start = _START.search(text) or _END_OF_SMALL_PRINT.search(text)
     if start:
@@ -246,11 +244,9 @@ def _is_front_matter(text: str) -> bool:
 
 
 def _drop_contents(blocks: list[list[str]]) -> list[list[str]]:
-    """Drops tables of contents.
-
-    They extend from their heading to the first block of prose, or to the point where
-    one of their entries returns as the heading of its chapter.
-    """
+    """Drops tables of contents. They extend from their heading to the first block of
+    prose, or to the point where one of their entries returns as the heading of its
+    chapter."""
     kept = []
     entries: set[str] | None = None
     for block in blocks:

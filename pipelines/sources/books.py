@@ -33,11 +33,9 @@ class Books(source.Source):
         return "sentences"
 
     def split(self, item: source.Input, max_bytes: int) -> list[source.Range]:
-        """Returns ranges of whole pieces, each of about as many bytes.
-
-        Reads a long file to find where its books begin, 270 MB in a second; a packed
-        one is not divided.
-        """
+        """Returns ranges of whole pieces, each of about as many bytes. Reads a long
+        file to find where its books begin, 270 MB in a second; a packed one is not
+        divided."""
         from bert_keras.pipelines.sources import book_cutter
 
         with files.open_to_read(item.path) as file:

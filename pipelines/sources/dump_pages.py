@@ -192,11 +192,9 @@ _ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
 
 
 def _root_element(text: bytes) -> tuple[bytes | None, int]:
-    """Returns the name of the first element, and its offset.
-
-    The name is empty if there can be none, `None` if the text ends too early. A comment
-    before the root may contain anything, even a page.
-    """
+    """Returns the name of the first element, and its offset. The name is empty if there
+    can be none, `None` if the text ends too early. A comment before the root may
+    contain anything, even a page."""
     prolog = _PROLOG.match(text)
     position = prolog.end() if prolog else 0
     if text.startswith((b"<?", b"<!"), position):

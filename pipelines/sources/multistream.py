@@ -111,10 +111,8 @@ def _find_stream(
     file: BinaryIO, data: bytes, begin: int, stop: int
 ) -> tuple[bytes, int] | None:
     """Looks for a stream that begins before `stop` in `data` and the file after it.
-
     `data` begins at byte `begin`. Returns the bytes read from the stream on, and its
-    first byte.
-    """
+    first byte."""
     while begin < stop:
         if match := _MAGIC.search(data):
             begin += match.start()
@@ -169,10 +167,8 @@ def check_end(file: BinaryIO, path: str) -> None:
 
 
 def read_last(file: BinaryIO, path: str) -> bytes:
-    """Returns the last text of a bzip2 file of many streams, empty for a long one.
-
-    It is that of the streams that begin in the last MiB of the file, less the first.
-    """
+    """Returns the last text of a bzip2 file of many streams, empty for a long one. It
+    is that of the streams that begin in the last MiB of the file, less the first."""
     first = max(file.seek(0, 2) - _SEARCHED_END_BYTES, 1)
     text = b""
     for event in read_streams(file, path, first, NO_END):

@@ -27,9 +27,7 @@ def find_inputs(
     encoding: Sequence[str] = (),
 ) -> list[source.Input]:
     """Expands patterns, by source, into files, each once; checks how each begins.
-
-    `encoding` has the options of that name, `NAME`, `auto` or `PATTERN=NAME`.
-    """
+    `encoding` has the options of that name, `NAME`, `auto` or `PATTERN=NAME`."""
     # 1. The files.
     if not any(patterns.values()):
         names = ", --".join(SOURCES)
@@ -75,11 +73,9 @@ def find_inputs(
 
 
 def fingerprints(inputs: Sequence[source.Input]) -> dict[str, dict[str, Any]]:
-    """Returns facts that change with each file, see `files.fingerprint`.
-
-    The keys are kind and name, not path, so that the files may be moved; files of the
-    same name are numbered.
-    """
+    """Returns facts that change with each file, see `files.fingerprint`. The keys are
+    kind and name, not path, so that the files may be moved; files of the same name are
+    numbered."""
     by_name: dict[str, dict[str, Any]] = {}
     seen: Counter[str] = Counter()
     with progress.Progress(

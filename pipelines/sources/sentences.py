@@ -22,11 +22,9 @@ _GUTENBERG = re.compile(rb"PROJECT GUTENBERG E(?:BOOK|TEXT)")
 
 
 def is_one_sentence_a_line(data: bytes) -> bool:
-    """Whether lines next to each other at a text's beginning are whole sentences.
-
-    A hard-wrapped book ends few of its lines with a sentence, and the lines of a file
-    with one paragraph a line hold several.
-    """
+    """Whether lines next to each other at a text's beginning are whole sentences. A
+    hard-wrapped book ends few of its lines with a sentence, and the lines of a file
+    with one paragraph a line hold several."""
     if _GUTENBERG.search(data):
         return False
     lines = data.decode("utf-8-sig", errors="replace").split("\n")[:-1]

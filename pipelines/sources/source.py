@@ -89,30 +89,24 @@ class Source(Protocol):
     """Bytes at whose multiples `split` divides."""
 
     def check(self, path: str, *, allow_cut_dumps: bool) -> str | None:
-        """Finds at once what would otherwise stop the job later.
-
-        With `allow_cut_dumps`, dumps may end before `</mediawiki>`. Returns the name of
-        another source if that one has to read the file.
-        """
+        """Finds at once what would otherwise stop the job later. With
+        `allow_cut_dumps`, dumps may end before `</mediawiki>`. Returns the name of
+        another source if that one has to read the file."""
         ...
 
     def split(self, item: Input, max_bytes: int) -> list[Range]:
         """Divides a file of more than `max_bytes` into ranges for several workers.
-
         Returns no range of a file that one worker has to read as a whole: here of those
-        that are compressed.
-        """
+        that are compressed."""
         with files.open_to_read(item.path) as file:
             if multistream.compression(file) is not None:
                 return []
         return even_ranges(item, max_bytes, step=self.step)
 
     def read(self, part: Range, context: Context) -> Items:
-        """Reads the documents that begin in a range.
-
-        Counts `items_read` for each item, and `dropped/` with the reason for each item
-        left out on purpose. A file too damaged for a `Reject` raises `InputError`.
-        """
+        """Reads the documents that begin in a range. Counts `items_read` for each item,
+        and `dropped/` with the reason for each item left out on purpose. A file too
+        damaged for a `Reject` raises `InputError`."""
         ...
 
 

@@ -15,10 +15,8 @@ START_BYTES = 1 << 16
 
 
 def check(path: str, *, kind: str, expected: str) -> bytes:
-    """Returns the first bytes of a text for the source `kind`.
-
-    Refuses a file of another source, or of none, and a bzip2 file without its end.
-    """
+    """Returns the first bytes of a text for the source `kind`. Refuses a file of
+    another source, or of none, and a bzip2 file without its end."""
     start = b""
     with files.open_to_read(path) as file:
         if multistream.compression(file) == "bz2":
@@ -47,10 +45,8 @@ def open_range(part: source.Range) -> Iterator[tuple[BinaryIO, int]]:
 def read_lines(
     file: BinaryIO, path: str, start: int
 ) -> Iterator[tuple[int, bytes | None]]:
-    """Yields the offset, in the text, and each line, `None` if longer than 64 MiB.
-
-    The lines have no ends. A packed file can only be read from 0.
-    """
+    """Yields the offset, in the text, and each line, `None` if longer than 64 MiB. The
+    lines have no ends. A packed file can only be read from 0."""
     if start == 0:
         return _split(multistream.read_all(file, path), 0)
     # A line begins at `start` if the byte before it ends one.

@@ -12,11 +12,9 @@ from bert_keras.pipelines.wikitext import lines, markup
 
 
 def clean(wikitext: str, counts: Counter[str] | None = None) -> list[str]:
-    """Returns the running text of a page: paragraphs in order, each on one line.
-
-    No paragraph is empty or a mere fragment. `counts` is incremented whenever a rule
-    drops something; docs/data.md lists the rules.
-    """
+    """Returns the running text of a page: paragraphs in order, each on one line. No
+    paragraph is empty or a mere fragment. `counts` is incremented whenever a rule drops
+    something; docs/data.md lists the rules."""
     counts = Counter() if counts is None else counts
     paragraphs = lines.paragraphs(markup.resolve(wikitext, counts), counts)
     whole = [text for text in paragraphs if not lines.is_fragment(text)]

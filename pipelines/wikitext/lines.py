@@ -109,11 +109,9 @@ _QUOTES = re.compile("'{2,}")
 
 
 def _drop_quotes(line: str) -> str:
-    """Drops the marks of bold and italic, read as MediaWiki does.
-
-    "l'''Iliade''" is an apostrophe and italic: if the numbers of bold and of italic
-    marks are both odd, one mark of bold is an apostrophe and a mark of italic.
-    """
+    """Drops the marks of bold and italic, read as MediaWiki does. "l'''Iliade''" is an
+    apostrophe and italic: if the numbers of bold and of italic marks are both odd, one
+    mark of bold is an apostrophe and a mark of italic."""
     if "''" not in line:
         return line
     runs = list(_QUOTES.finditer(line))

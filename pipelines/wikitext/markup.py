@@ -79,10 +79,8 @@ FORMULA = "\0"
 
 
 def resolve(wikitext: str, counts: Counter[str]) -> str:
-    """Resolves or drops all markup but bold and italic, entities and line prefixes.
-
-    A table or list leaves a line with a bar, and a formula a `FORMULA`.
-    """
+    """Resolves or drops all markup but bold and italic, entities and line prefixes. A
+    table or list leaves a line with a bar, and a formula a `FORMULA`."""
     # A table begins after a line end, so the first line needs one, too.
     scan = _Scan("\n" + wikitext, counts)
     position = 0

@@ -72,11 +72,9 @@ def scope_in(message: str) -> str | None:
 
 
 def memory_shortage(message: str) -> dict[str, float]:
-    """Reads libtpu's message on a program that is too large.
-
-    Returns the needed bytes by the name that `compiling.Compiled` has for them, nothing
-    for another error: of the temporaries alone, or of the whole program.
-    """
+    """Reads libtpu's message on a program that is too large. Returns the needed bytes
+    by the name that `compiling.Compiled` has for them, nothing for another error: of
+    the temporaries alone, or of the whole program."""
     size = r"([\d.]+)([KMGT]?)"
     forms = {
         "temporary_bytes": rf"HLO temporaries \({size}\) exceeds available",

@@ -24,11 +24,8 @@ MEMORY = ("argument", "output", "alias", "temp", "generated_code")
 
 def compile_step(request: dict) -> dict:
     """Compiles a module for one chip; returns `memory` by kind, `bytes` moved and
-    `flops`.
-
-    `request` has `module`, a file of StableHLO; `topology`, the words of
-    `get_topology_desc`; `num_replicas`; `hlo`, a file for the optimised program.
-    """
+    `flops`. `request` has `module`, a file of StableHLO; `topology`, the words of
+    `get_topology_desc`; `num_replicas`; `hlo`, a file for the optimised program."""
     # Private modules: jax's public functions compile functions of Python, not a module
     # that another program wrote.
     from jax._src import compiler

@@ -12,10 +12,8 @@ Attention = Literal["bidirectional", "left_to_right"]
 
 
 class BertConfig(StrictModel):
-    """Size and shape of the encoder, with the keys of Google's `bert_config.json`.
-
-    The defaults are those of BERT-BASE, uncased.
-    """
+    """Size and shape of the encoder, with the keys of Google's `bert_config.json`. The
+    defaults are those of BERT-BASE, uncased."""
 
     vocab_size: int = pydantic.Field(default=30522, gt=0)
     """Entries of the vocabulary, special tokens included."""

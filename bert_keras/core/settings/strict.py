@@ -15,10 +15,8 @@ from bert_keras.core.errors import InputError, nearest
 
 
 class StrictModel(pydantic.BaseModel):
-    """Base of all configurations: immutable, no unknown keys, no silent casts.
-
-    The docstring below a field is its description, which `bert-keras config` prints.
-    """
+    """Base of all configurations: immutable, no unknown keys, no silent casts. The
+    docstring below a field is its description, which `bert-keras config` prints."""
 
     model_config = pydantic.ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
