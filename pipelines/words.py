@@ -71,3 +71,9 @@ def read_lists(section: str) -> dict[str, frozenset[str]]:
         parts = re.split(r"[|\n]", text) if "|" in text else text.split()
         lists[name] = frozenset(filter(None, parts))
     return lists
+
+
+def read_rules(section: str) -> dict[str, str]:
+    """Returns the name of the list in a section of `word_lists.toml`, by word."""
+    lists = read_lists(section)
+    return {word: name for name, words in lists.items() for word in words}

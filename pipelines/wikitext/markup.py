@@ -28,45 +28,14 @@ _TOKEN = re.compile(
 )
 _TARGET, _LABEL, _TEMPLATE, _REFERENCE, _TAG = range(1, 6)
 
-# Tags whose content is no wikitext, or no running text, or neither; and the rule under
-# which it is counted.
-_RAW_TAGS = {
-    "ref": "references",
-    "gallery": "galleries",
-    "nowiki": "",
-    **dict.fromkeys("math chem ce hiero".split(), "formulas"),
-    **dict.fromkeys("pre syntaxhighlight source".split(), "code"),
-    **dict.fromkeys(
-        "imagemap timeline score graph mapframe maplink templatedata templatestyles "
-        "inputbox categorytree dynamicpagelist poll rss style script".split(),
-        "extensions",
-    ),
-}
-# Tags of blocks that may contain each other and any other wikitext.
-_DROPPED_TAGS = {
-    "table": "tables",
-    "includeonly": "templates",
-    "references": "references",
-    **dict.fromkeys("ul ol dl li dt dd".split(), "lists"),
-    **dict.fromkeys("h1 h2 h3 h4 h5 h6".split(), "headings"),
-}
-_BREAKING_TAGS = frozenset("p div blockquote center br hr poem".split())
-_INLINE_TAGS = frozenset(
-    "b i u s em strong small big sub sup span code tt kbd samp var dfn cite q abbr "
-    "acronym font strike del ins mark bdi bdo ruby rb rt rp rtc time data wbr nobr "
-    "noinclude onlyinclude section tr td th tbody thead tfoot caption translate "
-    "tvar languages img a label input form button".split()
-)
+_RAW_TAGS, _DROPPED_TAGS = map(words.read_rules, ("raw_tags", "dropped_tags"))
+_OTHER_TAGS = words.read_lists("tags")
 _RAW_END = {
     tag: re.compile(rf"</{tag}\s*+>|<{tag}(?:[\s/][^<>]*+)?+(?<!/)>", re.IGNORECASE)
     for tag in _RAW_TAGS
 }
 
-_LINK_RULES = {
-    prefix: rule
-    for rule, prefixes in words.read_lists("links").items()
-    for prefix in prefixes
-}
+_LINK_RULES = words.read_rules("links")
 # Interwiki prefixes that only look like the code of a language.
 _NOT_LANGUAGES = frozenset("doi rfc mw wmf osm irc cia".split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
@@ -205,9 +174,9 @@ def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:
     """Handles an HTML or extension tag; returns the position to continue at."""
     is_end = mark[1] == "/"
     name = name.lower()
-    if name in _INLINE_TAGS:
+    if name in _OTHER_TAGS["inline"]:
         return end
-    if name in _BREAKING_TAGS:
+    if name in _OTHER_TAGS["breaking"]:
         scan.kept.append(" " if name == "br" else "\n\n")
         # A space at the beginning of a line would mean preformatted text.
         while scan.text.startswith(" ", end):

@@ -35,11 +35,7 @@ _CONVERT_WORDS = {
 _UNITS = words.read_lists("numbers")["units"]
 
 _INLINE_TEMPLATES: dict[str, str | Callable[[list[str]], str]] = {
-    **{
-        name: text
-        for text, names in words.read_lists("templates").items()
-        for name in names
-    },
+    **words.read_rules("templates"),
     **dict.fromkeys(
         "color transl transliteration nowrap nobr nobold small smallcaps big smaller "
         "larger overline underline script".split(),
