@@ -340,34 +340,27 @@ def exists(path: str) -> bool:
 
 def below(directory: str) -> list[str]:
     """Returns the paths of all objects below a directory; [] if there is none."""
-
     bucket = "/".join(directory.split("/")[:3])
-
-    def list_all(client: Any, key: str) -> list[str]:
-        # A prefix of obstore is a whole directory: `runs/one` is none of `runs/one_b`.
-        batches = obstore.list(client, key or None)
-        return [f"{bucket}/{item['path']}" for batch in batches for item in batch]
-
-    return _listed(directory, list_all)
+    # A prefix of obstore is a whole directory: `runs/one` is none of `runs/one_b`.
+    batches = _listed(directory, lambda *place: [*obstore.list(*place)]) or []
+    return [f"{bucket}/{item['path']}" for batch in batches for item in batch]
 
 
 def names_in(directory: str) -> list[str]:
     """Returns the sorted names of objects and directories in a directory."""
-
-    def list_here(client: Any, key: str) -> list[str]:
-        listing = obstore.list_with_delimiter(client, key or None)
-        paths = [item["path"] for item in listing["objects"]]
-        paths += listing["common_prefixes"]
-        return sorted({*map(posixpath.basename, paths)})
-
-    return _listed(directory, list_here)
-
-
-def _listed(path: str, request: Callable[[Any, str], list[str]]) -> list[str]:
-    try:
-        return _retried(path, request)
-    except FileNotFoundError:  # a missing bucket is an empty one
+    listing = _listed(directory, obstore.list_with_delimiter)
+    if listing is None:
         return []
+    paths = [item["path"] for item in listing["objects"]] + listing["common_prefixes"]
+    return sorted({*map(posixpath.basename, paths)})
+
+
+def _listed(path: str, request: Callable[..., Any]) -> Any:
+    """Returns a listing; `None` for a missing bucket, which is an empty one."""
+    try:
+        return _retried(path, lambda client, key: request(client, key or None))
+    except FileNotFoundError:
+        return None
 
 
 def match(pattern: str) -> list[str]:

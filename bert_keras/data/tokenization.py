@@ -28,10 +28,6 @@ CONTINUATION_PREFIX = "##"
 """Prefix of an entry that continues a word."""
 
 
-def _id_of(token: str) -> Any:
-    return property(lambda vocabulary: vocabulary.ids[token])
-
-
 @dataclass(frozen=True)
 class Vocabulary:
     """Entries of a `vocab.txt`; the id of an entry is its place. Refuses duplicates,
@@ -113,7 +109,11 @@ class Vocabulary:
     def _file_bytes(self) -> bytes:
         return "".join(f"{token}\n" for token in self.tokens).encode()
 
-    pad_id, unk_id, cls_id, sep_id, mask_id = map(_id_of, features.SPECIAL_TOKENS)
+    pad_id = property(lambda self: self.ids[features.PAD_TOKEN])
+    unk_id = property(lambda self: self.ids[features.UNK_TOKEN])
+    cls_id = property(lambda self: self.ids[features.CLS_TOKEN])
+    sep_id = property(lambda self: self.ids[features.SEP_TOKEN])
+    mask_id = property(lambda self: self.ids[features.MASK_TOKEN])
 
 
 def typecode_for(vocab_size: int) -> Literal["H", "I"]:

@@ -31,14 +31,9 @@ def load(
     source: files.Path | None = None,
     overrides: Iterable[str] = (),
 ) -> Config:
-    """Reads a configuration and applies overrides to it.
-
-    Args:
-        config_type: the model to build.
-        source: a YAML file, the name of a recipe, or `None` for the defaults.
-        overrides: `"dotted.key=value"` strings. A value is written as in YAML, but
-            punctuation alone is text as it is typed.
-    """
+    """Reads a configuration: a YAML file, a recipe by its name, or with `None` the
+    defaults. Then `overrides`, such as `"dotted.key=value"`, apply: a value is written
+    as in YAML, but punctuation alone is text as it is typed."""
     name, recipes = str(source), recipe_names()
     if source is None:
         values: dict[str, Any] = {}

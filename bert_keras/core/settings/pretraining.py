@@ -147,13 +147,8 @@ class PretrainingConfig(StrictModel):
     def planned_phases(
         self, num_directories: int
     ) -> list[tuple[PhaseConfig, int, int]]:
-        """The phases of a run on so many directories of examples.
-
-        Each comes with the steps of the run before it and at its end.
-
-        Raises:
-            InputError: the directories are neither one nor as many as `phases`.
-        """
+        """The phases of a run on one directory of examples, or on as many as `phases`;
+        each comes with the steps of the run before it and at its end."""
         phases = self.phases
         if num_directories == 1 < len(phases):
             phases = (PhaseConfig(fraction=1.0),)

@@ -5,7 +5,6 @@ Nested keys have dots.
 
 import typing
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import pydantic
@@ -97,7 +96,7 @@ def build_config(
     config_type: type[Config],
     values: Mapping[str, Any],
     *,
-    origin: str | Path | None = None,
+    origin: object = None,
 ) -> Config:
     """Builds a configuration from plain values, with errors for people."""
     try:

@@ -26,12 +26,8 @@ def reads_windows(long_texts: LongTexts) -> bool:
 
 
 def window_stride(max_seq_length: int, stride: int | None) -> int:
-    """Tokens from the beginning of a text's window to that of the next.
-
-    Args:
-        max_seq_length: tokens of an input at most.
-        stride: that was asked for; `None`: half of a window's text.
-    """
+    """Tokens from the beginning of a text's window to that of the next: `stride` if it
+    is not `None`, else half of a window's text, which is all but its special tokens."""
     room = max_seq_length - 2
     return min(stride or max(1, room // 2), room)
 
@@ -65,11 +61,8 @@ FeatureLayers = Literal[
 def feature_layer_numbers(
     name: FeatureLayers, num_hidden_layers: int
 ) -> tuple[int, ...]:
-    """Returns the numbers of layers of an encoder; 0 are the embeddings.
-
-    Raises:
-        InputError: the encoder has too few layers.
-    """
+    """Returns the numbers of layers of an encoder; 0 are the embeddings. Refuses an
+    encoder that has too few layers."""
     if name == "embeddings":
         return (0,)
     last = num_hidden_layers
@@ -94,16 +87,9 @@ NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
 def check_labels(
     labels: Sequence[str], *, path: str | Path, has_several: bool = False
 ) -> None:
-    """Checks labels of a third-party checkpoint as those of a labelled file are.
-
-    Args:
-        labels: in the order of the logits.
-        path: of their file, for errors.
-        has_several: a text may have several, which commas separate in tables.
-
-    Raises:
-        InputError: one is empty, has several lines or a comma, or comes twice.
-    """
+    """Checks labels in a third-party checkpoint's file as those of a labelled file are:
+    none is empty, has several lines or comes twice; nor has it a comma where a text may
+    have several labels, which commas separate in tables."""
     for number, label in enumerate(labels):
         problem = None
         if not label or NOT_IN_LABELS.search(label):
