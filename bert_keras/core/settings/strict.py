@@ -93,10 +93,7 @@ Config = TypeVar("Config", bound=StrictModel)
 
 
 def build_config(
-    config_type: type[Config],
-    values: Mapping[str, Any],
-    *,
-    origin: object = None,
+    config_type: type[Config], values: Mapping[str, Any], *, origin: object = None
 ) -> Config:
     """Builds a configuration from plain values, with errors for people."""
     try:
