@@ -7,7 +7,6 @@ paragraphs that several documents share.
 
 import functools
 import hashlib
-import itertools
 import json
 import logging
 import math
@@ -52,13 +51,7 @@ _DOCUMENTS, _VERSIONS, _PARAGRAPHS = "documents", "versions", "paragraphs"
 _MARKS, _KEEPERS = "marks", "keepers"
 
 
-@ownership.owns(
-    "output_dir",
-    after=lambda arguments: arguments["engine"].check_paths(
-        arguments["output_dir"],
-        *itertools.chain.from_iterable(arguments["sources"].values()),
-    ),
-)
+@ownership.owns("output_dir")
 def build_corpus(
     output_dir: str,
     *,

@@ -71,7 +71,7 @@ class ExamplesJob:
         return files.join(self.output_dir, records.VOCABULARY_NAME)
 
 
-@ownership.owns("output_dir", after=steps.check_paths)
+@ownership.owns("output_dir")
 def build_examples(
     corpus_dir: files.Path,
     vocab_path: files.Path,

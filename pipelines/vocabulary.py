@@ -57,7 +57,7 @@ class VocabularyJob:
         return files.join(self.work_dir, f"words-{partition:05d}.bin")
 
 
-@ownership.owns("output_path", is_file=True, after=steps.check_paths)
+@ownership.owns("output_path", is_file=True)
 def build_vocabulary(
     corpus_dir: files.Path,
     output_path: files.Path,

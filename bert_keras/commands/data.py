@@ -194,6 +194,10 @@ def inspect(args: argparse.Namespace) -> None:
 def _engine(args: argparse.Namespace) -> Any:
     from bert_keras.pipelines.engine import engines
 
+    if args.beam_arguments:
+        from bert_keras.pipelines import dataflow
+
+        dataflow.check_paths(vars(args))
     return engines.make_engine(
         args.beam_arguments,
         num_workers=args.workers,

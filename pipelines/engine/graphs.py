@@ -55,9 +55,6 @@ class BeamRunner:
                 raise NotRun(reason)
         return files.read_json(path)["results"]
 
-    def check_paths(self, *paths: files.Path) -> None:
-        runner_options.check_paths(self.options, paths)
-
 
 class _Run(beam.DoFn):
     """A step as a `DoFn`: results are its main output."""

@@ -116,9 +116,6 @@ class Passes:
             shutil.rmtree(root, ignore_errors=True)
         return results
 
-    def check_paths(self, *paths: files.Path) -> None:
-        """Does nothing: this machine sees all paths."""
-
 
 def _pending_sizes(
     job: steps.Job,

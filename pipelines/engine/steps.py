@@ -128,15 +128,6 @@ class Engine(Protocol):
         worker's `InputError` is raised unchanged; a dead worker raises one too."""
         ...
 
-    def check_paths(self, *paths: files.Path) -> None:
-        """Checks that workers can see the files that a job reads and writes."""
-
-
-def check_paths(arguments: Mapping[str, Any]) -> None:
-    """Checks that workers see the corpus and the output of a job with an engine."""
-    output = arguments.get("output_dir", arguments.get("output_path"))
-    arguments["engine"].check_paths(arguments["corpus_dir"], output)
-
 
 def items_of_corpus(directory: files.Path, corpus: manifest.Manifest) -> list[Item]:
     """Returns the items of a job that reads a corpus: (path, bytes) of each shard."""

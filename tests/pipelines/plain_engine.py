@@ -25,6 +25,3 @@ class PlainEngine:
                 else:
                     results.append(output)
         return results
-
-    def check_paths(self, *paths):
-        pass
