@@ -174,14 +174,9 @@ class Backoff:
         self._delay = _FIRST_DELAY_SECONDS
 
     def wait(self, error: Exception) -> None:
-        """Waits before the next attempt, after `error`.
-
-        Raises:
-            FileNotFoundError: the object or bucket does not exist.
-            FileExistsError: the condition of a conditional write does not hold.
-            OSError: the store refuses the request.
-            Unavailable: the store still fails after `GIVES_UP_SECONDS`.
-        """
+        """Waits before the next attempt. Raises the `OSError` of an object or bucket
+        that does not exist, of a condition that does not hold, or of a refused request;
+        `Unavailable` if the store still fails after `GIVES_UP_SECONDS`."""
         if not is_transient(error):
             raise _as_os_error(error, self._path) from error
         now = time.monotonic()
@@ -232,14 +227,10 @@ def read_version(path: str) -> tuple[bytes, Tag]:
 
 
 def write_if_unchanged(path: str, data: bytes, tag: Tag | None) -> Tag:
-    """Writes an object if its version is still `tag`; returns the new version's tag.
-    With the tag `None`, the object must not exist.
-
-    Raises:
-        FileExistsError: another process changed it; also if the answer to our own write
-            was lost, so read it then.
-        FileNotFoundError: another process deleted it.
-    """
+    """Writes an object if its version is still `tag`, or it does not exist for the tag
+    `None`; returns the new version's tag. A `FileNotFoundError`: another process has
+    deleted it. A `FileExistsError`: another has changed it, or our own write was made
+    and its answer lost, so read the object then."""
     mode: Any = tag or "create"
     return _retried(
         path, lambda client, key: _tag(obstore.put(client, key, data, mode=mode))

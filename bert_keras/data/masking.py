@@ -173,16 +173,10 @@ def _draw_runs(
 
     If "un ##do it" is taken, all its words are owned by column 1, where it starts.
 
-    Args:
-        is_continuation: `(n, L)` bool; true for `##` pieces.
-        is_candidate: `(n, L)` bool; false at special tokens and padding.
-        wanted: `(n,)` tokens to cover at most.
-        seeds: `(n,)` uint64.
-        max_ngram_size: words of the longest runs. The probability of a run of k words
-            is proportional to 1 / k.
-
-    Returns:
-        `(n, L)` int64: for each column the start of the run that covers it, or -1.
+    The probability of a run of k words is proportional to 1 / k. Continuations are the
+    `##` pieces, candidates all but special tokens and padding, `(n, L)` bool each, and
+    `wanted` are `(n,)` tokens to cover at most. Returns `(n, L)` int64: for each column
+    the start of the run that covers it, or -1.
     """
     # A word starts where no `##` piece goes on. Such a piece right after a special
     # token (its word was cut in two) is a word of its own: google-research/bert would

@@ -23,12 +23,10 @@ def plan_rows(
     lengths: np.ndarray, num_masked: np.ndarray, config: ExamplesConfig
 ) -> np.ndarray:
     """Distributes a window of instances over rows: best fit, the longest ones first.
-    Returns the row of each instance, `(n,)`; rows are numbered in the order of their
-    first instances.
 
-    Args:
-        lengths: `(n,)` tokens of each instance, at most `config.max_seq_length`.
-        num_masked: `(n,)` predictions of each, at most `config.num_predictions`.
+    Returns the row of each instance, `(n,)`; rows are numbered in the order of their
+    first instances. Lengths, in tokens, and numbers of predictions are `(n,)` each, at
+    most `config.max_seq_length` and `config.num_predictions`.
     """
     room = config.max_seq_length
     num_slots, num_predictions = instances_per_row(room), config.num_row_predictions

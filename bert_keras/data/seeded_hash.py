@@ -31,16 +31,12 @@ def mix(numbers: np.ndarray) -> np.ndarray:
 
 
 def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarray:
-    """Returns the seeds of records or examples, `(n,)` uint64.
+    """Returns the seeds of records or examples of a run, `(n,)` uint64.
 
     `mix(mix(mix(seed + c) ^ epoch + c) ^ record + c)` modulo 2 ** 64, where `mix` is
-    the last step of SplitMix64 and `c` its increment, 0x9E3779B97F4A7C15.
-
-    Args:
-        seed: of the run.
-        epochs: `(n,)` integers, from 0.
-        records: `(n,)` integers: places of the records in all shards of the directory,
-            in the manifest's order.
+    the last step of SplitMix64 and `c` its increment, 0x9E3779B97F4A7C15. Epochs and
+    records, `(n,)` integers, count from 0: records in all shards of the directory, in
+    the manifest's order.
     """
     states = np.full(len(records), seed & (1 << 64) - 1, np.uint64)
     for numbers in (np.zeros_like(records), epochs, records):
@@ -51,13 +47,8 @@ def record_seeds(seed: int, epochs: np.ndarray, records: np.ndarray) -> np.ndarr
 
 def hash_places(seeds: np.ndarray, places: np.ndarray, *, purpose: int) -> np.ndarray:
     """Returns 64 random bits for each place of each sequence, `(n, places)` uint64,
-    from SplitMix64 with one stream for each (seed, purpose).
-
-    Args:
-        seeds: `(n,)` uint64.
-        places: `(places,)` or `(n, places)`, counted from 0.
-        purpose: below 2 ** 31; different purposes give unrelated numbers.
-    """
+    from SplitMix64 with one stream for each seed, `(n,)` uint64, and purpose, below
+    2 ** 31. The places, `(places,)` or `(n, places)`, count from 0."""
     streams = mix(seeds.astype(np.uint64) + INCREMENT)
     streams = mix(streams ^ (np.uint64(purpose) << np.uint64(32)))
     steps = (places.astype(np.uint64) + np.uint64(1)) * INCREMENT

@@ -24,6 +24,7 @@ from bert_keras.data import features
 MAX_INPUT_CHARS_PER_WORD = 200
 """Length of a word above which it becomes `[UNK]`, as in the original."""
 
+_BLANKS = " \t\r\n"
 CONTINUATION_PREFIX = "##"
 """Prefix of an entry that continues a word."""
 
@@ -39,7 +40,7 @@ class Vocabulary:
         if not self.tokens:
             raise InputError("the vocabulary is empty: expected one entry a line")
         for line, token in enumerate(self.tokens, start=1):
-            if not token or "\n" in token or token != _strip(token):
+            if not token or "\n" in token or token != token.strip(_BLANKS):
                 raise InputError(
                     f"line {line}: expected an entry, found {token!r}: remove the line"
                 )
@@ -74,7 +75,7 @@ class Vocabulary:
         text = files.read_text(path, expected="a vocabulary")
         lines = text.removesuffix("\n").split("\n") if text else []
         try:
-            vocabulary = cls(tuple(_strip(line) for line in lines))
+            vocabulary = cls(tuple(line.strip(_BLANKS) for line in lines))
             if do_lower_case is not None:
                 check_casing(vocabulary, do_lower_case)
         except InputError as error:
@@ -304,10 +305,6 @@ _PUNCTUATION_ISOLATED = CharacterTable(
 )
 
 
-def _strip(line: str) -> str:
-    return line.strip(" \t\r\n")
-
-
 def check_casing(vocabulary: Vocabulary, do_lower_case: bool) -> None:
     """Checks that a vocabulary fits cased or lower-cased text. A vocabulary holds its
     alphabet as single characters, so one capital letter there means cased; small
@@ -339,18 +336,11 @@ def pack_pair(
 ) -> tuple[list[int], list[int]]:
     """Packs one or two texts into one input, as `run_classifier.py` does.
 
-    If two texts are too long together, the longer one loses tokens, the second if both
-    are equally long.
-
-    Args:
-        ids_b: ids of the second text; `None` or empty: there is no second text.
-        max_seq_length: most tokens, special tokens included; at least 3.
-        keeps_tail: whether a text that is too long loses tokens from its middle, see
-            `head_length`, instead of from its end.
-
-    Returns:
-        `input_ids` (`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`) and `segment_ids` (0 up
-        to the first `[SEP]`, then 1), not padded.
+    Returns `input_ids` (`[CLS] A [SEP]` or `[CLS] A [SEP] B [SEP]`) and `segment_ids`
+    (0 up to the first `[SEP]`, then 1), not padded. There is no second text if `ids_b`
+    are `None` or empty. If two texts are too long together, the longer one loses
+    tokens, the second if both are equally long: with `keeps_tail` from its middle, see
+    `head_length`, else from its end.
     """
     if max_seq_length < 3:
         raise ValueError(f"`max_seq_length` must be at least 3, got {max_seq_length}")

@@ -30,15 +30,10 @@ def extend(
 ) -> tokenization.Vocabulary:
     """Adds words to a trained model's vocabulary.
 
-    Args:
-        words: as they stand in text, or with `##` in front if they continue a word;
-            existing entries are skipped.
-        into_unused: replace `[unusedN]` entries, the first ones first, so that the
-            embedding keeps its size. Words beyond these, or all words if false, go
-            after the last entry.
-
-    Raises:
-        InputError: the tokenizer splits a word before it looks for entries.
+    Words are as they stand in text, or have `##` in front if they continue a word.
+    Existing entries are skipped; a word that the tokenizer splits before it looks for
+    entries is refused. With `into_unused`, words replace `[unusedN]` entries, the first
+    ones first, so that the embedding keeps its size; the others go after the last one.
     """
     new = [word for word in dict.fromkeys(words) if word not in vocabulary.ids]
     for word in new:

@@ -93,12 +93,8 @@ def decode(
     choice: Choice | None = None,
 ) -> tuple[str, str]:
     """Decodes a text; returns it, with `\\n` as line end, and its encoding's name.
-
-    `mark` comes from `mark_of` the file, and `head` holds the header of the book.
-
-    Raises:
-        ValueError: the data is binary, or its encoding is not known.
-    """
+    `mark` comes from `mark_of` the file, and `head` holds the header of the book. A
+    `ValueError`: the data is binary, or its encoding is not known."""
     if mark is None and b"\0" in data:
         for place, name in ((1, "UTF-16LE"), (0, "UTF-16BE")):
             # Of these bytes, more than half are 0: UTF-16 of a Latin script.

@@ -42,11 +42,8 @@ class JsonLines(source.Source):
 
 
 def parse_line(line: bytes | None) -> source.SourceDocument | None:
-    """Reads a line of JSON (`None`: too long to read); returns `None` for blank text.
-
-    Raises:
-        ValueError: not an object with an `id` (a string or integer) and a `text`.
-    """
+    """Reads a line of JSON (`None`: too long to read); returns `None` for blank text. A
+    `ValueError`: it is no object with an `id` (a string or integer) and a `text`."""
     if line is None:
         raise ValueError("longer than 64 MiB")
     try:

@@ -9,6 +9,22 @@ from collections import Counter
 from bert_keras.pipelines.wikitext import markup
 
 
+def clean(wikitext: str, counts: Counter[str] | None = None) -> list[str]:
+    """Returns the running text of a page: paragraphs in order, each on one line. No
+    paragraph is empty or a mere fragment. `counts` is incremented whenever a rule drops
+    something; docs/data.md lists the rules."""
+    counts = Counter() if counts is None else counts
+    whole = []
+    for text in paragraphs(markup.resolve(wikitext, counts), counts):
+        # A remainder of a heading, a column or a list.
+        is_fragment = len(text) < 60 and not _SENTENCE_END.search(text)
+        if is_fragment or (len(text) < 200 and _POINTER.match(text)):
+            counts["fragments"] += 1
+        else:
+            whole.append(text)
+    return whole
+
+
 def paragraphs(text: str, counts: Counter[str]) -> list[str]:
     """Joins lines to paragraphs and tidies each; none is empty."""
     # All at once: a call for each paragraph would cost more than the work.
@@ -31,13 +47,6 @@ def paragraphs(text: str, counts: Counter[str]) -> list[str]:
 _LETTER = re.compile(r"[^\W\d_]")
 _SENTENCE_END = re.compile(r"[.!?…:;。！？：؟۔।][\"'”’»)\]｣」』）]*$")
 _POINTER = re.compile(r"(?:see also|main article|further information)s?\b", re.I)
-
-
-def is_fragment(paragraph: str) -> bool:
-    """Whether a paragraph is a remainder of a heading, a column or a list."""
-    if len(paragraph) < 60 and not _SENTENCE_END.search(paragraph):
-        return True
-    return len(paragraph) < 200 and _POINTER.match(paragraph) is not None
 
 
 def _blocks(text: str, counts: Counter[str]) -> list[str]:

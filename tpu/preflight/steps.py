@@ -96,12 +96,9 @@ def plan(
 ) -> list[Step]:
     """Returns the steps of a run: one that trains and one that evaluates.
 
-    Args:
-        examples: directory made by `bert-keras examples`, whose shapes are taken.
-        max_seq_length: instead of `examples`.
-        task: name of a task to fine-tune on; `None`: pre-training.
-        global_batch_size: examples of a step on all chips; `None`: the settings', of a
-            task its own.
+    Their shapes are those of `examples`, a directory, or `max_seq_length`. The task to
+    fine-tune on, by its name, is pre-training with `None`, and `global_batch_size` that
+    of the settings, or of the task.
     """
     # 1. The shapes of examples, and the size of their vocabulary.
     if (examples is None) == (max_seq_length is None):
