@@ -50,6 +50,17 @@ _SHARED_ID = "dropped/id of another document"
 _DOCUMENTS, _VERSIONS, _PARAGRAPHS = "documents", "versions", "paragraphs"
 _MARKS, _KEEPERS = "marks", "keepers"
 
+# Keys of the configuration, and an option, that say what is dropped.
+_KEYS = {
+    "overlap with evaluation data": "--exclude_overlap_with",
+    "repeated": "deduplicate_paragraphs",
+    "in another document": "deduplicate_paragraphs",
+    "too short": "min_document_words",
+    "too short without duplicates": "min_document_words",
+    "list page": "drop_lists",
+    "disambiguation page": "drop_lists",
+}
+
 
 @ownership.owns("output_dir")
 def build_corpus(
@@ -233,18 +244,6 @@ def _check(
             "with the name of its file; to keep only one for each id, raise "
             "--max_bad_fraction"
         )
-
-
-# Keys of the configuration, and an option, that say what is dropped.
-_KEYS = {
-    "overlap with evaluation data": "--exclude_overlap_with",
-    "repeated": "deduplicate_paragraphs",
-    "in another document": "deduplicate_paragraphs",
-    "too short": "min_document_words",
-    "too short without duplicates": "min_document_words",
-    "list page": "drop_lists",
-    "disambiguation page": "drop_lists",
-}
 
 
 def _drops(

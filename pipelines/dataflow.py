@@ -36,6 +36,8 @@ SETTINGS = (
 there is one per core: Python computes in one thread at a time, the second works while
 the first waits for files, and more would only hold more shards in memory."""
 
+DISTRIBUTION = "bert-keras"
+
 
 def make_command(
     arguments: Sequence[str], settings: Mapping[str, Any], *, wheel: str | None
@@ -123,9 +125,6 @@ def _value_of(option: str, arguments: Sequence[str]) -> str | None:
         elif word.startswith(option + "="):
             value = word.partition("=")[2]
     return value
-
-
-DISTRIBUTION = "bert-keras"
 
 
 def write_wheel(directory: files.Path) -> str:

@@ -35,6 +35,12 @@ MIN_WORDS = 5
 TRAIN_NAME, DEV_NAME = "train.tsv", "dev.tsv"
 _HEADER = "text\ttext_pair\n"
 
+_REMEDIES = {
+    "titles": "their documents may have no titles: try --of neighbours or sentences",
+    "neighbours": "they may have one paragraph each: try --of sentences",
+    "sentences": "their paragraphs may be too short: try --of neighbours",
+}
+
 
 def write_pairs(
     corpus_dir: files.Path,
@@ -103,13 +109,6 @@ def write_pairs(
         *(output_dir, counts[TRAIN_NAME], counts[DEV_NAME], corpus.num_records),
     )
     return counts
-
-
-_REMEDIES = {
-    "titles": "their documents may have no titles: try --of neighbours or sentences",
-    "neighbours": "they may have one paragraph each: try --of sentences",
-    "sentences": "their paragraphs may be too short: try --of neighbours",
-}
 
 
 def pairs_of(

@@ -217,13 +217,13 @@ def _finetuning_work(args: argparse.Namespace) -> plans.Work:
 )
 def preflight(args: argparse.Namespace) -> None:
     from bert_keras.tpu import preflight
-    from bert_keras.tpu.preflight import steps
+    from bert_keras.tpu.preflight import compiling, steps
 
     settings = options.load_settings(pretraining.PretrainingConfig, args)
     device = chips.parse_device(args.device)
     shapes = ("examples", "max_seq_length", "task", "global_batch_size")
     planned = steps.plan(settings, device, **options.named(args, *shapes))
-    rows = preflight.check(planned, device)
+    rows = [(step, compiling.compile_step(step, device)) for step in planned]
     facts, lines = preflight.report(device, rows), preflight.lines(device, rows)
     options.print_result(args, facts, lines)
 

@@ -6,6 +6,17 @@ import re
 import signal
 from collections.abc import Iterable
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that move a terminal's cursor, or end a line for some programs."""
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
+DISK_ERRORS = {
+    **dict.fromkeys(_FULL, "make room, or choose another place"),
+    **dict.fromkeys(_NO_RIGHT, "get the right to write there, or choose another place"),
+}
+"""Ways out of errors of a full or protected disk."""
+
 
 class InputError(ValueError):
     """An input that the user can correct.
@@ -19,10 +30,6 @@ class InputError(ValueError):
 
     def __init__(self, message: str):
         super().__init__(_CONTROL.sub(lambda match: ascii(match[0])[1:-1], message))
-
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters that move a terminal's cursor, or end a line for some programs."""
 
 
 class Unavailable(Exception):
@@ -51,15 +58,6 @@ class Stopped(BaseException):
     def __init__(self, message: str, *, signal_number: int = signal.SIGTERM):
         super().__init__(message)
         self.exit_code = 128 + signal_number
-
-
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_RIGHT = (errno.EACCES, errno.EPERM, errno.EROFS)
-DISK_ERRORS = {
-    **dict.fromkeys(_FULL, "make room, or choose another place"),
-    **dict.fromkeys(_NO_RIGHT, "get the right to write there, or choose another place"),
-}
-"""Ways out of errors of a full or protected disk."""
 
 
 def not_writable(path: object, error: OSError) -> InputError:

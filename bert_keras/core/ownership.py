@@ -38,6 +38,8 @@ _SETTLING_SECONDS = 2.0
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
 
 class Owner:
     """This process as the owner of an output; see `owned`."""
@@ -273,9 +275,6 @@ def owned(output: files.Path, *, is_file: bool = False) -> Iterator[Owner]:
             # The command was refused, so the directory is empty.
             with contextlib.suppress(OSError):
                 os.rmdir(directory)
-
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def owns(

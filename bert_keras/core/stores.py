@@ -66,6 +66,9 @@ _USED: list[Any] = []
 
 Result = TypeVar("Result")
 
+Tag = dict[str, str]
+"""Version of an object, which a conditional write must find unchanged."""
+
 
 def client_for(path: str) -> tuple[Any, str]:
     """Returns the client for the bucket of `path`, and the object's key in it."""
@@ -208,10 +211,6 @@ def _retried(path: str, request: Callable[[Any, str], Result]) -> Result:
             return request(client, key)
         except (exceptions.BaseError, OSError) as error:
             backoff.wait(error)
-
-
-Tag = dict[str, str]
-"""Version of an object, which a conditional write must find unchanged."""
 
 
 def _tag(facts: Any) -> Tag:

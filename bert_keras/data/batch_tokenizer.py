@@ -32,6 +32,11 @@ _MOST_IDS = (1 << _NUMBER_BITS) - 1
 # Kinds of bytes: white space, part of a word, a word of its own, the rest of that one.
 _WHITE, _PART, _ALONE, _REST = range(4)
 
+# Keeps the first 0 to 8 bytes of a number that was read with the lowest byte first.
+_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
+
+_Keys = tuple[np.ndarray, np.ndarray]
+
 
 def _kind(byte: int) -> int:
     if chr(byte) in " \t\n\r":
@@ -193,12 +198,6 @@ def _cut(
 ) -> Iterator[bytes]:
     borders = zip(starts[chosen].tolist(), ends[chosen].tolist(), strict=True)
     return (data[start:end] for start, end in borders)
-
-
-# Keeps the first 0 to 8 bytes of a number that was read with the lowest byte first.
-_MASKS = np.array([(1 << 8 * size) - 1 for size in range(9)], np.uint64)
-
-_Keys = tuple[np.ndarray, np.ndarray]
 
 
 class _WordTable:

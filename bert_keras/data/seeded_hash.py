@@ -21,6 +21,13 @@ MIX_ROUNDS = tuple(
 )
 """Shift and factor of each round of `mix`."""
 
+# The lowest bits of a key are the place itself: no two keys of a sequence are equal,
+# and a sorted key still says whose it is.
+_PLACE_BITS = np.uint64((1 << 20) - 1)
+
+LAST_KEY = ~np.uint64(0)
+"""Sorts behind all other keys."""
+
 
 def mix(numbers: np.ndarray) -> np.ndarray:
     """Hashes uint64 numbers in place: the last step of SplitMix64 (Vigna, 2015)."""
@@ -58,14 +65,6 @@ def hash_places(seeds: np.ndarray, places: np.ndarray, *, purpose: int) -> np.nd
 def fractions(hashes: np.ndarray) -> np.ndarray:
     """Turns hashes into float64 numbers, uniform from 0 to below 1."""
     return (hashes >> np.uint64(11)) * 2.0**-53
-
-
-# The lowest bits of a key are the place itself: no two keys of a sequence are equal,
-# and a sorted key still says whose it is.
-_PLACE_BITS = np.uint64((1 << 20) - 1)
-
-LAST_KEY = ~np.uint64(0)
-"""Sorts behind all other keys."""
 
 
 def sort_keys(seeds: np.ndarray, columns: np.ndarray, *, purpose: int) -> np.ndarray:

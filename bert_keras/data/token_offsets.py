@@ -15,6 +15,9 @@ import numpy as np
 
 from bert_keras.data import tokenization
 
+# Stretches between white spaces; these controls are white space for Python only.
+_CHUNKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
+
 
 class TokenOffsets(NamedTuple):
     """Pieces of a text and the characters `text[start:end]` that they stand for.
@@ -74,10 +77,6 @@ class OffsetTokenizer:
                 ends.append(word_ends[end - 1])
                 begin, piece = end, piece + 1
         return ids, starts, ends
-
-
-# Stretches between white spaces; these controls are white space for Python only.
-_CHUNKS = re.compile(r"[\S\x0b\x0c\x1c-\x1f\x85]+")
 
 
 def _words(chunk: str, *, do_lower_case: bool) -> Iterator[tuple[list[int], list[int]]]:

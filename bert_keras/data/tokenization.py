@@ -28,6 +28,18 @@ _BLANKS = " \t\r\n"
 CONTINUATION_PREFIX = "##"
 """Prefix of an entry that continues a word."""
 
+# CJK unified ideographs, their extensions A to E and the compatibility forms. Hangul,
+# kana and later extensions are not in the original.
+CJK_RANGES = (
+    *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
+    *((0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
+)
+
+_ASCII_WORDS = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
+
+# The original deletes these controls, but `str.split` takes them for white space.
+_SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
+
 
 @dataclass(frozen=True)
 class Vocabulary:
@@ -266,19 +278,6 @@ def is_punctuation(char: str) -> bool:
     if char.isascii():
         return char.isprintable() and not char.isalnum() and char != " "
     return unicodedata.category(char).startswith("P")
-
-
-# CJK unified ideographs, their extensions A to E and the compatibility forms. Hangul,
-# kana and later extensions are not in the original.
-CJK_RANGES = (
-    *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
-    *((0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
-)
-
-_ASCII_WORDS = re.compile("[0-9A-Za-z]+|[^0-9A-Za-z ]")
-
-# The original deletes these controls, but `str.split` takes them for white space.
-_SPLITTING_CONTROLS = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 
 
 class CharacterTable(dict[int, str | None]):

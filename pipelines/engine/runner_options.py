@@ -30,6 +30,9 @@ ELSEWHERE = ("DataflowRunner", "FlinkRunner", "SparkRunner")
 _SWITCHES = ("DirectRunner", "SwitchingDirectRunner")
 """Since Beam 2.68 these first try to download another runner."""
 
+_BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,}[a-z0-9]/")
+_PROJECT = re.compile(r"([a-z][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
+
 
 def parse(
     arguments: Sequence[str] = (), *, num_workers: int = 1
@@ -121,13 +124,6 @@ def _runner_name(requested: str | None) -> str:
     except (ImportError, AttributeError) as error:
         raise InputError(f"--runner {requested}: {error}") from None
     return requested
-
-
-# Dataflow.
-
-
-_BUCKET = re.compile(r"gs://[a-z0-9][-_.a-z0-9]{1,}[a-z0-9]/")
-_PROJECT = re.compile(r"([a-z][-a-z0-9.]*:)?[a-z][-a-z0-9]{4,28}[a-z0-9]")
 
 
 def _check_dataflow(options: pipeline_options.PipelineOptions) -> None:

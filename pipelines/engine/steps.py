@@ -18,6 +18,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from bert_keras.core import files, manifest
 
+Result = dict[str, Any]
+"""A step's message to the driver: rare, small, made of JSON values."""
+
+COUNTERS = "counters"
+
 
 class Item(NamedTuple):
     value: Any
@@ -32,10 +37,6 @@ class Send(NamedTuple):
     shuffle: str
     key: int
     value: bytes
-
-
-Result = dict[str, Any]
-"""A step's message to the driver: rare, small, made of JSON values."""
 
 
 class Step(abc.ABC):
@@ -135,9 +136,6 @@ def items_of_corpus(directory: files.Path, corpus: manifest.Manifest) -> list[It
         Item((files.join(directory, one.name), one.num_bytes), one.num_bytes)
         for one in corpus.shards
     ]
-
-
-COUNTERS = "counters"
 
 
 def counted(counts: Mapping[str, int], /, **result: Any) -> Result:

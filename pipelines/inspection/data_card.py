@@ -16,6 +16,14 @@ NUM_COMMONEST = 20
 NUM_MEMBERS = 20
 """Sources, reasons or tokens to list; JSON has all."""
 
+_COUNTERS = (
+    *("documents", "duplicate_documents", "empty_documents"),
+    *("sentences", "tokens", "unknown_tokens"),
+)
+
+_MAX_BARS = 16
+_BLOCKS = " ▏▎▍▌▋▊▉█"
+
 
 class Counts:
     """Sums over examples, in constant memory."""
@@ -139,12 +147,6 @@ def _distribution(histogram: np.ndarray) -> dict[str, Any]:
     }
 
 
-_COUNTERS = (
-    *("documents", "duplicate_documents", "empty_documents"),
-    *("sentences", "tokens", "unknown_tokens"),
-)
-
-
 def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
     """Returns facts about the documents, from the manifests of examples and corpus.
 
@@ -177,10 +179,6 @@ def _corpus_card(summary: manifest.Manifest) -> dict[str, Any]:
         ordered = sorted((+counts).items(), key=lambda item: (-item[1], item[0]))
         card |= {key: dict(ordered)} if ordered else {}
     return card
-
-
-_MAX_BARS = 16
-_BLOCKS = " ▏▎▍▌▋▊▉█"
 
 
 def card_text(card: Mapping[str, Any], *, width: int = 100) -> Iterator[str]:

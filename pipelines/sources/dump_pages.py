@@ -20,6 +20,7 @@ from bert_keras.pipelines.sources import multistream, source
 
 _SEARCHED_END_BYTES = 1 << 16
 _MAX_PAGE_BYTES = 1 << 26
+_MAX_HEAD_BYTES = 1 << 22
 _OPEN, _CLOSE = b"<page>", b"</page>"
 _TAG = re.compile(b"</?page>")
 
@@ -33,6 +34,28 @@ _REDIRECT = re.compile(
     r"|перенаправление|перенапр|перенаправлення|تحويل|転送|リダイレクト|重定向|넘겨주기)"
     r"\s*:?\s*\[\[",
     re.IGNORECASE,
+)
+
+# Names of the namespaces, for a dump that does not list them.
+_SUBJECTS = {"user": 2, "wikipedia": 4, "project": 4, "file": 6, "image": 6}
+_SUBJECTS |= {"mediawiki": 8, "template": 10, "help": 12, "category": 14, "portal": 100}
+_DEFAULT_NAMESPACES = {"media": -2, "special": -1, "talk": 1} | _SUBJECTS
+_DEFAULT_NAMESPACES |= {f"{name} talk": n + 1 for name, n in _SUBJECTS.items()}
+
+# In this order: the mark of UTF-32 begins with that of UTF-16.
+_ENCODINGS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
+_ENCODINGS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
+_ENCODINGS |= {b"<\0": "UTF-16LE", b"\0<": "UTF-16BE"}
+_DECLARED = re.compile(rb"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)")
+_OF_UTF8 = (b"utf-8", b"utf8", b"ascii", b"us-ascii")
+_HOST = re.compile(r"https?://([\w.-]+)")
+_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
+_ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
+# A byte-order mark, then white space, comments, a document type with or without
+# declarations in it, instructions.
+_PROLOG = re.compile(
+    rb"(?:\xef\xbb\xbf)?(?:\s++|<!--.*?-->|<!(?!--)[^\[>]*+(?:\[.*?\]\s*)?>|<\?.*?>)*",
+    re.DOTALL,
 )
 
 
@@ -121,17 +144,6 @@ def is_splittable(path: str) -> bool:
         return kind is None or (kind == "bz2" and multistream.has_streams(file))
 
 
-# The head: the root and the wiki.
-
-_MAX_HEAD_BYTES = 1 << 22
-
-# Names of the namespaces, for a dump that does not list them.
-_SUBJECTS = {"user": 2, "wikipedia": 4, "project": 4, "file": 6, "image": 6}
-_SUBJECTS |= {"mediawiki": 8, "template": 10, "help": 12, "category": 14, "portal": 100}
-_DEFAULT_NAMESPACES = {"media": -2, "special": -1, "talk": 1} | _SUBJECTS
-_DEFAULT_NAMESPACES |= {f"{name} talk": n + 1 for name, n in _SUBJECTS.items()}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Head:
     """The facts that reading a dump from any place requires."""
@@ -188,9 +200,6 @@ def read_head(file: BinaryIO, path: str) -> Head:
     return Head(wiki=wiki, namespaces=namespaces or _DEFAULT_NAMESPACES, root=root)
 
 
-_ELEMENT = re.compile(rb"<([A-Za-z_][\w.:-]*)([\s/>])?")
-
-
 def _root_element(text: bytes) -> tuple[bytes | None, int]:
     """Returns the name of the first element, and its offset. The name is empty if there
     can be none, `None` if the text ends too early. A comment before the root may
@@ -202,14 +211,6 @@ def _root_element(text: bytes) -> tuple[bytes | None, int]:
     if element := _ELEMENT.match(text, position):
         return (element[1] if element[2] else None), position
     return (None if text[position : position + 2] in (b"", b"<") else b""), position
-
-
-# A byte-order mark, then white space, comments, a document type with or without
-# declarations in it, instructions.
-_PROLOG = re.compile(
-    rb"(?:\xef\xbb\xbf)?(?:\s++|<!--.*?-->|<!(?!--)[^\[>]*+(?:\[.*?\]\s*)?>|<\?.*?>)*",
-    re.DOTALL,
-)
 
 
 def _not_a_dump(head: bytes, root: bytes | None, path: str) -> InputError:
@@ -235,9 +236,6 @@ def _number_of(text: str | None) -> int | None:
     return int(text) if text and _NUMBER.fullmatch(text) else None
 
 
-_NUMBER = re.compile(r"\s*-?[0-9]{1,18}\s*")
-
-
 def wiki_of(url: str) -> str:
     """Returns `enwiki` for a page of en.wikipedia.org; `wiki` for an unknown host."""
     host = (_HOST.match(url) or ["", ""])[1].lower().split(".")
@@ -245,17 +243,6 @@ def wiki_of(url: str) -> str:
         family = "wiki" if host[1] == "wikipedia" else host[1]
         return host[0].replace("-", "_") + family
     return "wiki"
-
-
-_HOST = re.compile(r"https?://([\w.-]+)")
-
-
-# In this order: the mark of UTF-32 begins with that of UTF-16.
-_ENCODINGS = {codecs.BOM_UTF32_LE: "UTF-32", codecs.BOM_UTF32_BE: "UTF-32"}
-_ENCODINGS |= {codecs.BOM_UTF16_LE: "UTF-16", codecs.BOM_UTF16_BE: "UTF-16"}
-_ENCODINGS |= {b"<\0": "UTF-16LE", b"\0<": "UTF-16BE"}
-_DECLARED = re.compile(rb"\s*<\?xml[^>]*?encoding\s*=\s*[\"']([\w.:-]+)")
-_OF_UTF8 = (b"utf-8", b"utf8", b"ascii", b"us-ascii")
 
 
 def parse_page(xml: bytes, head: Head) -> Page | str:
@@ -290,9 +277,6 @@ def parse_page(xml: bytes, head: Head) -> Page | str:
         model=revision.findtext("model") or "wikitext",
         text=text,
     )
-
-
-# From a range of bytes to `<page>...</page>`.
 
 
 def _cut_pages(

@@ -6,6 +6,23 @@ from typing import ClassVar
 
 from bert_keras.pipelines.sources import source, text_lines
 
+_BLANK_LINES = re.compile(r"\n\s*\n")
+_LINE_END = re.compile(r"[.!?…:;。！？।۔][\s\"'`”’»)\]」』]*$")
+_MAX_WRAPPED = 200
+"""Characters of the longest hard-wrapped line."""
+
+# What running text does not have. A text that is about HTML has it, too.
+_FAULTS = {
+    "HTML tags": re.compile(
+        r"(?:<|&lt;)/?(?:p|br|div|span|a|b|i|em|strong|[uo]l|li|table|t[rdh]|h[1-6]|img"
+        r"|ref|script|style|templatestyles)\b[^<>]{0,200}(?:>|&gt;)|&(?:nbsp|amp|quot);"
+    ),
+    # UTF-8 that was read as Windows-1252 or Latin-1: `cafÃ©`, `donâ€™t`.
+    "mojibake": re.compile(
+        "[ÂÃÐÑ][\x80-\xbf]|Ã[‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€[\x80-\xbf™œ“”˜¦¢]|ï¿½"
+    ),
+}
+
 
 class JsonLines(source.Source):
     name: ClassVar[str] = "jsonl"
@@ -94,21 +111,3 @@ def divide(text: str) -> list[str]:
         if not is_wrapped or num_whole * 2 > len(lines) - 1:
             blocks[-1:] = lines
     return [line for block in blocks if (line := " ".join(block.split()))]
-
-
-_BLANK_LINES = re.compile(r"\n\s*\n")
-_LINE_END = re.compile(r"[.!?…:;。！？।۔][\s\"'`”’»)\]」』]*$")
-_MAX_WRAPPED = 200
-"""Characters of the longest hard-wrapped line."""
-
-# What running text does not have. A text that is about HTML has it, too.
-_FAULTS = {
-    "HTML tags": re.compile(
-        r"(?:<|&lt;)/?(?:p|br|div|span|a|b|i|em|strong|[uo]l|li|table|t[rdh]|h[1-6]|img"
-        r"|ref|script|style|templatestyles)\b[^<>]{0,200}(?:>|&gt;)|&(?:nbsp|amp|quot);"
-    ),
-    # UTF-8 that was read as Windows-1252 or Latin-1: `cafÃ©`, `donâ€™t`.
-    "mojibake": re.compile(
-        "[ÂÃÐÑ][\x80-\xbf]|Ã[‚ƒ„…†‡ˆ‰Š‹ŒŽ‘’“”•–—˜™š›œžŸ]|â€[\x80-\xbf™œ“”˜¦¢]|ï¿½"
-    ),
-}

@@ -46,6 +46,14 @@ _DROPPED_BLOCK = "\n|\n"
 FORMULA = "\0"
 """A placeholder for a dropped formula; XML cannot hold it."""
 
+# As entities, marks are text to all rules; `lines` decodes them in the end.
+_NOWIKI = {ord(mark): f"&#{ord(mark)};" for mark in "[]{}|*#;:='<>&-!_"}
+
+# Chinese and Serbian: -{zh-hans:...; zh-hant:...}-, -{flag|...}-. With these flags, it
+# shows nothing, but defines the spelling of words elsewhere.
+_HIDING_FLAGS = frozenset("HT-")
+_VARIANTS = re.compile(r"-\{([^{}]*)\}-")
+
 
 def resolve(wikitext: str, counts: Counter[str]) -> str:
     """Resolves or drops all markup but bold and italic, entities and line prefixes. A
@@ -198,10 +206,6 @@ def _take_tag(scan: _Scan, mark: str, name: str, end: int) -> int:
     return end
 
 
-# As entities, marks are text to all rules; `lines` decodes them in the end.
-_NOWIKI = {ord(mark): f"&#{ord(mark)};" for mark in "[]{}|*#;:='<>&-!_"}
-
-
 def _after_raw(scan: _Scan, position: int, name: str) -> int:
     """Drops the content of a raw tag; returns the position to continue at."""
     end = _RAW_END[name].search(scan.text, position)
@@ -233,12 +237,6 @@ def _resolve_link(content: str, counts: Counter[str]) -> str:
         if not prefix:
             target = rest
     return label if bar and label.strip(" \0") else target.strip().removeprefix("#")
-
-
-# Chinese and Serbian: -{zh-hans:...; zh-hant:...}-, -{flag|...}-. With these flags, it
-# shows nothing, but defines the spelling of words elsewhere.
-_HIDING_FLAGS = frozenset("HT-")
-_VARIANTS = re.compile(r"-\{([^{}]*)\}-")
 
 
 def _first_variant(match: re.Match[str]) -> str:

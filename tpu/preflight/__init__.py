@@ -15,9 +15,8 @@ from bert_keras.tpu.preflight import compiling, steps
 Row = tuple[steps.Step, compiling.Compiled]
 """A step of a run, and the compiler's figures for it on one chip."""
 
-
-def check(planned: Sequence[steps.Step], device: chips.Device) -> list[Row]:
-    return [(step, compiling.compile_step(step, device)) for step in planned]
+_MAX_REFUSED = 3
+"""Operations that are listed: often each layer has the same one."""
 
 
 def report(device: chips.Device, rows: Sequence[Row]) -> dict[str, Any]:
@@ -71,10 +70,6 @@ def _figures(compiled: compiling.Compiled, chip: chips.Chip) -> dict[str, str]:
     if compiled.is_too_large:
         return figures | dict.fromkeys(("  program", *list(figures)[7:]), "")
     return figures
-
-
-_MAX_REFUSED = 3
-"""Operations that are listed: often each layer has the same one."""
 
 
 def lines(device: chips.Device, rows: Sequence[Row]) -> Iterator[str]:

@@ -30,6 +30,8 @@ logger = logging.getLogger(__name__)
 PACKAGES = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 """What compiles, by name and version: the extra `preflight` in setup.cfg."""
 
+_TPU = Path(__file__).parent
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Compiled:
@@ -167,9 +169,6 @@ def _code_sha256() -> str:
     for path in sorted(paths):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
-
-
-_TPU = Path(__file__).parent
 
 
 def _save_result(path: Path, values: Mapping[str, Any]) -> None:

@@ -9,6 +9,17 @@ _BYTES = {"pred": 1, "bf16": 2, "f16": 2, "f32": 4, "f64": 8}
 _BYTES |= {f"{sign}{8 * size}": size for sign in "su" for size in (1, 2, 4, 8)}
 _GIGA = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
+_REFUSALS = {
+    r"(?P<operation>\w+) \(No registered '\w+' OpKernel"
+    r".*?\{\{node (?P<scope>[^}]+)\}\}": (
+        "XLA has no such operation; it would run on the host"
+    ),
+    r"node `(?P<scope>[^`]+)` with op (?P<operation>\w+) must be a "
+    r"compile-time constant": (
+        "a shape or size that it is given is known only when it runs"
+    ),
+}
+
 
 def all_reduces(text: str) -> tuple[int, int]:
     """Counts the sums over chips in HLO after the compiler combined what it could, and
@@ -51,18 +62,6 @@ def refused_operations(message: str) -> tuple[steps.Refused, ...]:
         for match in re.finditer(form, message)
     ]
     return tuple(dict.fromkeys(found))
-
-
-_REFUSALS = {
-    r"(?P<operation>\w+) \(No registered '\w+' OpKernel"
-    r".*?\{\{node (?P<scope>[^}]+)\}\}": (
-        "XLA has no such operation; it would run on the host"
-    ),
-    r"node `(?P<scope>[^`]+)` with op (?P<operation>\w+) must be a "
-    r"compile-time constant": (
-        "a shape or size that it is given is known only when it runs"
-    ),
-}
 
 
 def scope_in(message: str) -> str | None:

@@ -25,6 +25,16 @@ _TOO_MUCH = (
     f"{_MAX_NESTING} lists in each other"
 )
 
+_PUNCTUATION = re.compile(r"""[^\w\[\]{}"'~]+""")
+"""Text such as a separator of columns: YAML reads `|` as the beginning of a block, `#`
+as a comment, and `-` as a list."""
+
+# Present in some published bert_config.json files, read by no released code.
+_UNUSED_GOOGLE_KEYS = {
+    *("directionality", "pooler_fc_size", "pooler_num_attention_heads"),
+    *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"),
+}
+
 
 def load(
     config_type: type[Config],
@@ -162,20 +172,8 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
-_PUNCTUATION = re.compile(r"""[^\w\[\]{}"'~]+""")
-"""Text such as a separator of columns: YAML reads `|` as the beginning of a block, `#`
-as a comment, and `-` as a list."""
-
-
 def read_bert_config(path: files.Path) -> BertConfig:
     """Reads a `bert_config.json`; keys that Google's own files add are left out."""
     values = files.read_json(path)
     values = {key: v for key, v in values.items() if key not in _UNUSED_GOOGLE_KEYS}
     return build_config(BertConfig, values, origin=path)
-
-
-# Present in some published bert_config.json files, read by no released code.
-_UNUSED_GOOGLE_KEYS = {
-    *("directionality", "pooler_fc_size", "pooler_num_attention_heads"),
-    *("pooler_num_fc_layers", "pooler_size_per_head", "pooler_type"),
-}

@@ -12,6 +12,22 @@ from pydantic.fields import FieldInfo
 
 from bert_keras.core.errors import InputError, nearest
 
+Model = type[pydantic.BaseModel]
+
+_COMMON_NAMES = {
+    **dict.fromkeys(("epochs", "num_epochs"), "num_train_epochs"),
+    **dict.fromkeys(("steps", "max_steps"), "num_train_steps"),
+    **dict.fromkeys(("train_batch_size", "per_device_train_batch_size"), "batch_size"),
+    **dict.fromkeys(("max_length", "max_len"), "max_seq_length"),
+    **dict.fromkeys(("fp16", "bf16"), "precision"),
+    "lr": "learning_rate",
+    "warmup_ratio": "warmup_proportion",
+    "weight_decay": "weight_decay_rate",
+    "dropout": "dropout_prob",
+    "gradient_accumulation": "gradient_accumulation_steps",
+}
+"""Names of settings in other programs, and ours."""
+
 
 class StrictModel(pydantic.BaseModel):
     """Base of all configurations: immutable, no unknown keys, no silent casts. The
@@ -49,9 +65,6 @@ def _types_in(annotation: Any) -> set[Any]:
     return {annotation}.union(*map(_types_in, parts))
 
 
-Model = type[pydantic.BaseModel]
-
-
 def model_in(annotation: Any) -> Model | None:
     """Returns the configuration that a field holds, or a tuple of them; else `None`."""
     for part in (annotation, *typing.get_args(annotation)):
@@ -66,21 +79,6 @@ def walk(model: Model, prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
         yield prefix + name, field
         if nested := model_in(field.annotation):
             yield from walk(nested, f"{prefix}{name}.")
-
-
-_COMMON_NAMES = {
-    **dict.fromkeys(("epochs", "num_epochs"), "num_train_epochs"),
-    **dict.fromkeys(("steps", "max_steps"), "num_train_steps"),
-    **dict.fromkeys(("train_batch_size", "per_device_train_batch_size"), "batch_size"),
-    **dict.fromkeys(("max_length", "max_len"), "max_seq_length"),
-    **dict.fromkeys(("fp16", "bf16"), "precision"),
-    "lr": "learning_rate",
-    "warmup_ratio": "warmup_proportion",
-    "weight_decay": "weight_decay_rate",
-    "dropout": "dropout_prob",
-    "gradient_accumulation": "gradient_accumulation_steps",
-}
-"""Names of settings in other programs, and ours."""
 
 
 def keys_named(model: Model, name: str) -> list[str]:

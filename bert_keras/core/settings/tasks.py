@@ -19,19 +19,6 @@ LongTexts = Literal["cut", "head_tail", "windows_mean", "windows_max"]
 """What becomes of a text longer than an input: its beginning is kept, or beginning and
 end; or the mean or the greatest of the numbers of overlapping windows count."""
 
-
-def reads_windows(long_texts: LongTexts) -> bool:
-    """Whether long texts are read in windows."""
-    return long_texts.startswith("windows_")
-
-
-def window_stride(max_seq_length: int, stride: int | None) -> int:
-    """Tokens from the beginning of a text's window to that of the next: `stride` if it
-    is not `None`, else half of a window's text, which is all but its special tokens."""
-    room = max_seq_length - 2
-    return min(stride or max(1, room // 2), room)
-
-
 TaskKind = Literal[
     "pretraining",
     "encoder",
@@ -57,6 +44,32 @@ FeatureLayers = Literal[
 ]
 """Outputs of a frozen encoder that a head reads: rows of the paper's Table 7."""
 
+NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
+"""Characters that end a line or a column, or cannot be written: labels become both."""
+
+LoraTarget = Literal[
+    "query",
+    "key",
+    "value",
+    "attention.output.dense",
+    "intermediate.dense",
+    "output.dense",
+]
+"""Matrices of a layer as peft's `target_modules` names those of Hugging Face's BERT;
+`output.dense` is the feed-forward part's alone."""
+
+
+def reads_windows(long_texts: LongTexts) -> bool:
+    """Whether long texts are read in windows."""
+    return long_texts.startswith("windows_")
+
+
+def window_stride(max_seq_length: int, stride: int | None) -> int:
+    """Tokens from the beginning of a text's window to that of the next: `stride` if it
+    is not `None`, else half of a window's text, which is all but its special tokens."""
+    room = max_seq_length - 2
+    return min(stride or max(1, room // 2), room)
+
 
 def feature_layer_numbers(
     name: FeatureLayers, num_hidden_layers: int
@@ -80,10 +93,6 @@ def feature_layer_numbers(
     return tuple(numbers)
 
 
-NOT_IN_LABELS = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029\ud800-\udfff]")
-"""Characters that end a line or a column, or cannot be written: labels become both."""
-
-
 def check_labels(
     labels: Sequence[str], *, path: str | Path, has_several: bool = False
 ) -> None:
@@ -100,18 +109,6 @@ def check_labels(
             problem = "expected different labels"
         if problem:
             raise InputError(f"{path}: {problem}, got {label!r}: rename it there")
-
-
-LoraTarget = Literal[
-    "query",
-    "key",
-    "value",
-    "attention.output.dense",
-    "intermediate.dense",
-    "output.dense",
-]
-"""Matrices of a layer as peft's `target_modules` names those of Hugging Face's BERT;
-`output.dense` is the feed-forward part's alone."""
 
 
 class Adapter(StrictModel):
