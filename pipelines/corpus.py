@@ -160,9 +160,9 @@ def build_corpus(
         source.Reject(*reject) for r in results for reject in r.get("rejects", ())
     )
     lines = [json.dumps(one._asdict(), ensure_ascii=False) + "\n" for one in rejects]
-    rejects_path = files.join(output_dir, REJECTS_NAME)
     # Before the check: its error sends people to this file.
-    files.write_atomically(rejects_path, "".join(lines).encode())
+    path = files.join(output_dir, REJECTS_NAME)
+    files.write_atomically(path, "".join(lines).encode())
     shared_ids = [key for r in results for key in r.get("shared_ids", ())]
     _check(counters, rejects, shared_ids, job, max_bad_fraction)
     result = manifest.Manifest(

@@ -7,7 +7,6 @@ tf-models-official's newer loader.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from bert_keras.core.settings.pipelines import ExamplesConfig
@@ -19,43 +18,6 @@ CLS_TOKEN = "[CLS]"
 SEP_TOKEN = "[SEP]"
 MASK_TOKEN = "[MASK]"
 SPECIAL_TOKENS = (PAD_TOKEN, UNK_TOKEN, CLS_TOKEN, SEP_TOKEN, MASK_TOKEN)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Feature:
-    """A vector of `length` numbers in a record."""
-
-    name: str
-    length: int | None
-    """`None`: one number for each token, or for each instance of a packed row."""
-    dtype: Literal["int64", "float32"]
-    """As stored in `tf.train.Example`; integers become int32 in the model."""
-
-
-def pretraining_features(
-    max_seq_length: int, max_predictions_per_seq: int
-) -> tuple[Feature, ...]:
-    """Returns the features of a masked example, in the order of writing.
-
-    - `input_ids`: token ids, `[CLS] A [SEP] B [SEP]`, padded with 0.
-    - `input_mask`: 1 for a token, 0 for padding.
-    - `segment_ids`: 0 for `[CLS] A [SEP]`, 1 for `B [SEP]`, 0 for padding.
-    - `masked_lm_positions`: places of masked tokens, ascending, padded with 0.
-    - `masked_lm_ids`: true ids of these tokens, padded with 0.
-    - `masked_lm_weights`: 1.0 for a prediction, 0.0 for padding.
-    - `next_sentence_labels`: 0 if B follows A, 1 if B is random.
-    """
-    tokens, predictions = max_seq_length, max_predictions_per_seq
-    return (
-        Feature(name="input_ids", length=tokens, dtype="int64"),
-        Feature(name="input_mask", length=tokens, dtype="int64"),
-        Feature(name="segment_ids", length=tokens, dtype="int64"),
-        Feature(name="masked_lm_positions", length=predictions, dtype="int64"),
-        Feature(name="masked_lm_ids", length=predictions, dtype="int64"),
-        Feature(name="masked_lm_weights", length=predictions, dtype="float32"),
-        Feature(name="next_sentence_labels", length=1, dtype="int64"),
-    )
-
 
 DROPOUT_SEEDS = "dropout_seeds"
 """Seeds of each example's dropout, `(batch_size,)` int32, or `(batch_size, slots)` for
@@ -95,6 +57,42 @@ example. All columns beyond this length only fill up the shape."""
 
 V2_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
 """tf-models-official's names where they differ from the original's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feature:
+    """A vector of `length` numbers in a record."""
+
+    name: str
+    length: int | None
+    """`None`: one number for each token, or for each instance of a packed row."""
+    dtype: Literal["int64", "float32"]
+    """As stored in `tf.train.Example`; integers become int32 in the model."""
+
+
+def pretraining_features(
+    max_seq_length: int, max_predictions_per_seq: int
+) -> tuple[Feature, ...]:
+    """Returns the features of a masked example, in the order of writing.
+
+    - `input_ids`: token ids, `[CLS] A [SEP] B [SEP]`, padded with 0.
+    - `input_mask`: 1 for a token, 0 for padding.
+    - `segment_ids`: 0 for `[CLS] A [SEP]`, 1 for `B [SEP]`, 0 for padding.
+    - `masked_lm_positions`: places of masked tokens, ascending, padded with 0.
+    - `masked_lm_ids`: true ids of these tokens, padded with 0.
+    - `masked_lm_weights`: 1.0 for a prediction, 0.0 for padding.
+    - `next_sentence_labels`: 0 if B follows A, 1 if B is random.
+    """
+    tokens, predictions = max_seq_length, max_predictions_per_seq
+    return (
+        Feature(name="input_ids", length=tokens, dtype="int64"),
+        Feature(name="input_mask", length=tokens, dtype="int64"),
+        Feature(name="segment_ids", length=tokens, dtype="int64"),
+        Feature(name="masked_lm_positions", length=predictions, dtype="int64"),
+        Feature(name="masked_lm_ids", length=predictions, dtype="int64"),
+        Feature(name="masked_lm_weights", length=predictions, dtype="float32"),
+        Feature(name="next_sentence_labels", length=1, dtype="int64"),
+    )
 
 
 def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
@@ -150,9 +148,7 @@ def stored_name(name: str, config: ExamplesConfig) -> str:
     return V2_NAMES.get(name, name) if config.feature_names == "v2" else name
 
 
-def examples_config(
-    settings: Mapping[str, Any], *, origin: str | Path
-) -> ExamplesConfig:
+def examples_config(settings: Mapping[str, Any], *, origin: object) -> ExamplesConfig:
     """Returns the configuration in a manifest's `config`, without keys of the job."""
     known = ExamplesConfig.model_fields
     values = {key: value for key, value in settings.items() if key in known}

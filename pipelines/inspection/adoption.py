@@ -38,12 +38,12 @@ def adopt_examples(
         )
     vocabulary = tokenization.Vocabulary.load(vocab_path, do_lower_case=do_lower_case)
     stored = files.join(directory, records.VOCABULARY_NAME)
-    if files.exists(stored):
-        if tokenization.Vocabulary.load(stored).sha256 != vocabulary.sha256:
-            raise InputError(
-                f"{stored}: differs from {vocab_path}: give the vocabulary that the "
-                "records were made with, and delete the other"
-            )
+    is_there = files.exists(stored)
+    if is_there and tokenization.Vocabulary.load(stored).sha256 != vocabulary.sha256:
+        raise InputError(
+            f"{stored}: differs from {vocab_path}: give the vocabulary that the "
+            "records were made with, and delete the other"
+        )
     names = fnmatch.filter(files.list_directory(directory), _PATTERN)
     paths = [files.join(directory, name) for name in names if name[0] != "."]
     if not paths:

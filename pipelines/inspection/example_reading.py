@@ -23,8 +23,6 @@ from bert_keras.pipelines import records
 
 BATCH_SIZE = 512
 
-# Messages -> arrays.
-
 _SCHEMA = resources.files("bert_keras.pipelines") / "example.pbtxt"
 # In a pool of its own: TensorFlow's has these messages, too.
 _POOL = descriptor_pool.DescriptorPool()

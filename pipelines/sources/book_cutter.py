@@ -67,15 +67,40 @@ class _Mark(NamedTuple):
 def find_pieces(file: BinaryIO, num_bytes: int) -> list[Piece]:
     """Returns the pieces of a file in order; together they are the file. The text is in
     UTF-16 with a byte-order mark, or has the letters of ASCII."""
-    text = _Letters(file)
-    marks = list(_marks(text, num_bytes))
-    # Small print that no book follows is a mark of the end.
+    text, marks = _Letters(file), []
+    # 1. The marks, by chunks. These overlap by a line on both sides, since a line of a
+    # mark may lie across them; `seen` keeps a mark from being found twice.
+    overlap = _MAX_LINE_BYTES * text.width
+    seen = 0
+    for begin in range(0, num_bytes, _CHUNK_BYTES):
+        first = max(begin - overlap, 0)
+        # With one case to search for, `find` is ten times as fast as an expression.
+        chunk = text.read(first, begin + _CHUNK_BYTES + overlap).upper()
+        lines = set()
+        for landmark in _LANDMARKS:
+            place = chunk.find(landmark)
+            while place >= 0:
+                least = max(place - _MAX_LINE_BYTES, 0)
+                end = max(chunk.rfind(mark, least, place) for mark in (b"\n", b"\r"))
+                if end >= 0 or least == 0:  # else it is in a long line
+                    lines.add(end + 1)
+                place = chunk.find(landmark, place + 1)
+        for line in sorted(lines):
+            start = first + line * text.width
+            mark = _MARK.match(chunk, line)
+            if mark is None or not seen <= start < begin + _CHUNK_BYTES:
+                continue
+            end = chunk.find(b"\n", mark.end()) + 1 or mark.end()
+            seen = start + 1
+            marks.append(_Mark(str(mark.lastgroup), start, first + end * text.width))
+    # 2. Small print that no book follows is a mark of the end.
     borders = [mark.start for mark in marks if mark.kind != "notice"] + [num_bytes]
     for place, mark in enumerate(marks):
         following = borders[bisect.bisect(borders, mark.start)]
         if mark.kind == "small_print" and following - mark.start < _MIN_BOOK_BYTES:
             marks[place] = mark._replace(kind="end")
-    # A book stops where the next one's header starts, and the last one with the file.
+    # 3. The books. Each stops where the next one's header starts, the last one with the
+    # file.
     texts = _texts(marks, num_bytes) or [(0, num_bytes)]
     starts = [0, *(start for start, _ in texts[1:])]
     ends = [end for _, end in texts]
@@ -105,34 +130,6 @@ class _Letters:
         is_second_half = (units >= 0xDC00) & (units < 0xE000)
         letters = np.where(is_second_half, 0x80, np.minimum(units, 0xFF))
         return letters.astype(np.uint8).tobytes()
-
-
-def _marks(text: _Letters, num_bytes: int) -> Iterator[_Mark]:
-    # Chunks overlap by a line on both sides, since a line of a mark may lie across
-    # them; `seen` keeps a mark from being found twice.
-    overlap = _MAX_LINE_BYTES * text.width
-    seen = 0
-    for begin in range(0, num_bytes, _CHUNK_BYTES):
-        first = max(begin - overlap, 0)
-        # With one case to search for, `find` is ten times as fast as an expression.
-        chunk = text.read(first, begin + _CHUNK_BYTES + overlap).upper()
-        lines = set()
-        for landmark in _LANDMARKS:
-            place = chunk.find(landmark)
-            while place >= 0:
-                least = max(place - _MAX_LINE_BYTES, 0)
-                end = max(chunk.rfind(mark, least, place) for mark in (b"\n", b"\r"))
-                if end >= 0 or least == 0:  # else it is in a long line
-                    lines.add(end + 1)
-                place = chunk.find(landmark, place + 1)
-        for line in sorted(lines):
-            start = first + line * text.width
-            mark = _MARK.match(chunk, line)
-            if mark is None or not seen <= start < begin + _CHUNK_BYTES:
-                continue
-            end = chunk.find(b"\n", mark.end()) + 1 or mark.end()
-            seen = start + 1
-            yield _Mark(str(mark.lastgroup), start, first + end * text.width)
 
 
 def _texts(marks: list[_Mark], num_bytes: int) -> list[tuple[int, int]]:

@@ -117,7 +117,21 @@ def decode(
         if name is None and data.startswith(codecs.BOM_UTF8):
             name = "utf-8-sig"
     if name is None:
-        raise ValueError(_unknown_encoding(data))
+        sample = _sample(data)
+        names = _likeliest(sample)[:2]
+        texts = [sample.decode(name, errors="replace") for name in names]
+        # The part of a line in which the readings begin to differ.
+        place = len(os.path.commonprefix(texts))
+        start = max(texts[0].rfind("\n", 0, place) + 1, place - 20)
+        readings = " or ".join(
+            f"{name} ({text[start : start + 60].splitlines()[0]!r})"
+            for name, text in zip(names, texts, strict=True)
+        )
+        raise ValueError(
+            "not UTF-8, and no header states its encoding: it may be "
+            f"{readings}: give --encoding NAME or --encoding 'PATTERN=NAME', or "
+            "--encoding auto for the likeliest of each file"
+        )
     text = data.decode(name, errors="replace").removeprefix("\ufeff")
     # Some bytes are damaged, or are not defined, as five of Windows-1252 are.
     if text.count("\ufffd") * 100 > len(text):
@@ -143,24 +157,6 @@ def _stated_encoding(head: bytes) -> str | None:
         return None
     # The text is in neither, or it would have been valid UTF-8.
     return None if name in ("ascii", "utf-8") else name
-
-
-def _unknown_encoding(data: bytes) -> str:
-    sample = _sample(data)
-    names = _likeliest(sample)[:2]
-    texts = [sample.decode(name, errors="replace") for name in names]
-    # The part of a line in which the readings begin to differ.
-    place = len(os.path.commonprefix(texts))
-    start = max(texts[0].rfind("\n", 0, place) + 1, place - 20)
-    readings = " or ".join(
-        f"{name} ({text[start : start + 60].splitlines()[0]!r})"
-        for name, text in zip(names, texts, strict=True)
-    )
-    return (
-        "not UTF-8, and no header states its encoding: it may be "
-        f"{readings}: give --encoding NAME or --encoding 'PATTERN=NAME', or --encoding "
-        "auto for the likeliest of each file"
-    )
 
 
 def _sample(data: bytes) -> bytes:

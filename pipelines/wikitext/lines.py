@@ -8,6 +8,39 @@ from collections import Counter
 
 from bert_keras.pipelines.wikitext import markup
 
+_LETTER = re.compile(r"[^\W\d_]")
+_SENTENCE_END = re.compile(r"[.!?…:;。！？：؟۔।][\"'”’»)\]｣」』）]*$")
+_POINTER = re.compile(r"(?:see also|main article|further information)s?\b", re.I)
+_QUOTES = re.compile("'{2,}")
+
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
+_OTHER_SPACE = re.compile(
+    "[\t\x0b\x0c\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+)
+
+# A line that begins with anything else is text.
+_MARKS = frozenset(["", *" \t*#:;|!-='"])
+_HEADING = re.compile(r"(={1,6})[^=]+\1[ \t]*|=.*=\s*$")
+_PSEUDO_HEADING = re.compile(r"'''[^'.]{1,80}'''[:\s]*")
+
+# Gaps to close; most paragraphs have none, which one search shows.
+_HOLE = re.compile(
+    r"[(（\[)）,.\"_](?:"
+    r"(?<=[(（\[])[ ,;:、，；)）\]]|(?<=[)）])(?<=[ ,;、，；].)"
+    r"|(?<=[,.])(?<= .)(?:[ ,.]|\Z)|(?<=,) ?[,.]|(?<=\")\"|(?<=_)_)"
+)
+_MAGIC_WORD = re.compile(r"__[^\W\d]{3,40}?__")
+# Not the brackets of "main()"; but Korean has no space before those of "베를린()은".
+_EMPTY_BRACKETS = re.compile(
+    r"\((?<![A-Za-z0-9_]\()[ ,;:]{0,20}\)|（[ 、，；,;]{0,20}）|\[ ?\]"
+)
+_AFTER_BRACKET = re.compile(r"([(（])[ ,;:、，；]{1,20}")
+_REPEATED_COMMA = re.compile(r",(?: ?,)+")
+_COMMA_AND_POINT = re.compile(r", ?\.(?= |\Z)")
+# These look back from characters that are rarer than the space before them.
+_GAP_BEFORE_BRACKET = re.compile(r"[)）](?<=[ ,;、，；].)")
+_GAP_BEFORE_POINT = re.compile(r"[,.](?<= .)(?=[ ,.]|\Z)")
+
 
 def clean(wikitext: str, counts: Counter[str] | None = None) -> list[str]:
     """Returns the running text of a page: paragraphs in order, each on one line. No
@@ -42,11 +75,6 @@ def paragraphs(text: str, counts: Counter[str]) -> list[str]:
         else:
             counts["without_letters"] += 1
     return tidied
-
-
-_LETTER = re.compile(r"[^\W\d_]")
-_SENTENCE_END = re.compile(r"[.!?…:;。！？：؟۔।][\"'”’»)\]｣」』）]*$")
-_POINTER = re.compile(r"(?:see also|main article|further information)s?\b", re.I)
 
 
 def _blocks(text: str, counts: Counter[str]) -> list[str]:
@@ -86,12 +114,6 @@ def _blocks(text: str, counts: Counter[str]) -> list[str]:
     return [*ended, " ".join(lines)] if lines else ended
 
 
-# A line that begins with anything else is text.
-_MARKS = frozenset(["", *" \t*#:;|!-='"])
-_HEADING = re.compile(r"(={1,6})[^=]+\1[ \t]*|=.*=\s*$")
-_PSEUDO_HEADING = re.compile(r"'''[^'.]{1,80}'''[:\s]*")
-
-
 def _kind(line: str) -> str:
     """Returns the kind of a line: "text", "blank" or the rule that drops it, empty for
     the bar that is left of a table or list which `markup` dropped, and counted."""
@@ -112,9 +134,6 @@ def _kind(line: str) -> str:
         return "text" if is_prose else "preformatted"
     heading = _HEADING.match(line) if first == "=" else _PSEUDO_HEADING.fullmatch(line)
     return "headings" if heading else "text"
-
-
-_QUOTES = re.compile("'{2,}")
 
 
 def _drop_quotes(line: str) -> str:
@@ -148,35 +167,10 @@ def _drop_quotes(line: str) -> str:
     return _QUOTES.sub(shown, line)
 
 
-_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[a-zA-Z][a-zA-Z0-9]{1,31});")
-_OTHER_SPACE = re.compile(
-    "[\t\x0b\x0c\r\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
-)
-
-
 @functools.lru_cache(maxsize=4096)
 def _character(entity: str) -> str:
     character = html.unescape(entity)
     return " " if character.isspace() else character
-
-
-# Gaps to close; most paragraphs have none, which one search shows.
-_HOLE = re.compile(
-    r"[(（\[)）,.\"_](?:"
-    r"(?<=[(（\[])[ ,;:、，；)）\]]|(?<=[)）])(?<=[ ,;、，；].)"
-    r"|(?<=[,.])(?<= .)(?:[ ,.]|\Z)|(?<=,) ?[,.]|(?<=\")\"|(?<=_)_)"
-)
-_MAGIC_WORD = re.compile(r"__[^\W\d]{3,40}?__")
-# Not the brackets of "main()"; but Korean has no space before those of "베를린()은".
-_EMPTY_BRACKETS = re.compile(
-    r"\((?<![A-Za-z0-9_]\()[ ,;:]{0,20}\)|（[ 、，；,;]{0,20}）|\[ ?\]"
-)
-_AFTER_BRACKET = re.compile(r"([(（])[ ,;:、，；]{1,20}")
-_REPEATED_COMMA = re.compile(r",(?: ?,)+")
-_COMMA_AND_POINT = re.compile(r", ?\.(?= |\Z)")
-# These look back from characters that are rarer than the space before them.
-_GAP_BEFORE_BRACKET = re.compile(r"[)）](?<=[ ,;、，；].)")
-_GAP_BEFORE_POINT = re.compile(r"[,.](?<= .)(?=[ ,.]|\Z)")
 
 
 def _repair(paragraph: str) -> str:

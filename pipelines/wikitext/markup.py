@@ -40,7 +40,6 @@ _LINK_RULES = words.read_rules("links")
 _NOT_LANGUAGES = frozenset("doi rfc mw wmf osm irc cia".split())
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]{2,8}){0,2}|simple")
 
-
 # A placeholder for something dropped; later dropped itself.
 _DROPPED_BLOCK = "\n|\n"
 FORMULA = "\0"

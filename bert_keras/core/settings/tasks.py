@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pydantic
@@ -94,7 +93,7 @@ def feature_layer_numbers(
 
 
 def check_labels(
-    labels: Sequence[str], *, path: str | Path, has_several: bool = False
+    labels: Sequence[str], *, path: object, has_several: bool = False
 ) -> None:
     """Checks labels in a third-party checkpoint's file as those of a labelled file are:
     none is empty, has several lines or comes twice; nor has it a comma where a text may
