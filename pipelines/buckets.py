@@ -20,7 +20,6 @@ from bert_keras.pipelines import instances, records
 TOKENS_PER_BATCH = 1 << 18
 """Tokens of a batch, padding included: its matrices take some megabytes."""
 
-
 # Short documents go together: a call for each would cost more than its work.
 _CHARACTERS_AT_ONCE = 1 << 18
 

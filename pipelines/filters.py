@@ -30,9 +30,6 @@ from bert_keras.pipelines import words as word_counts
 DISAMBIGUATION_PAGE = "disambiguation page"
 LIST_PAGE = "list page"
 
-# === Pages ===
-
-
 _LISTS = word_counts.read_lists("filters")
 _TITLE_NOTE = re.compile(r"[(（]([^()（）]+)[)）]\s*$")
 # A lower-case word tells lists from names: `Список Шиндлера` is a film, `Liste

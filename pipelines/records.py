@@ -20,12 +20,6 @@ VOCABULARY_NAME = "vocab.txt"
 # Keys of protobuf fields: field number << 3 | wire type; 2 is length-delimited.
 _FIELD_1, _FIELD_2, _FIELD_3 = b"\x0a", b"\x12", b"\x1a"
 
-
-# tf.train.Example.
-#
-# Many messages at once: a message is a row of a matrix of bytes, of which some are
-# dropped, because a varint takes as few bytes as it can.
-
 Compression = Literal["none", "gzip"]
 
 
@@ -50,7 +44,8 @@ def encode_examples(
     The `features` are `(n, values)` integers or float32 numbers. The optional
     `lengths`, `(n,)`, are the numbers of values of integer features of varying length.
     Map entries rise by name (if no name begins another: there protobuf's
-    implementations differ).
+    implementations differ). Each message is a row of a matrix of bytes, of which some
+    are dropped, because a varint takes as few bytes as it can.
     """
     lengths = lengths or {}
     entries = []

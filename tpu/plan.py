@@ -198,8 +198,7 @@ def facts(
     stages = work.stages
     requested = [*sequences_per_second, *([] if teraflops is None else [teraflops])]
     if not all(1e-6 < rate < math.inf for rate in requested):
-        rates_text = " ".join(map(str, requested))
-        raise InputError(f"expected rates above 0, got {rates_text}")
+        raise InputError(f"expected rates above 0, got {' '.join(map(str, requested))}")
     if teraflops is None and len(sequences_per_second) not in (0, 1, len(stages)):
         raise InputError(
             f"--sequences_per_second: expected one rate, or {len(stages)}, one "
