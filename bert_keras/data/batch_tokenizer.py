@@ -125,11 +125,11 @@ class BatchTokenizer:
         short = np.flatnonzero(~is_long)
         # Their first 8 bytes as uint64, and the next 8, padded with 0.
         every = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))
-        low = every[starts[short]] & _MASKS[np.minimum(sizes[short], 8)]
+        begins, lengths = starts[short], sizes[short]
+        low = every[begins] & _MASKS[np.minimum(lengths, 8)]
         high = np.zeros_like(low)
-        more = np.flatnonzero(sizes[short] > 8)
-        places, num_more = starts[short][more] + 8, sizes[short][more] - 8
-        high[more] = every[places] & _MASKS[np.minimum(num_more, 8)]
+        more = np.flatnonzero(lengths > 8)
+        high[more] = every[begins[more] + 8] & _MASKS[np.minimum(lengths[more] - 8, 8)]
         keys = low, high
         slots, missing = self._table.find(keys)
         if self._table.num_words + len(missing) > _WordTable.MOST_KEPT:
