@@ -123,7 +123,7 @@ class BatchTokenizer:
         sizes = ends - starts
         is_long = sizes > _LONGEST
         short = np.flatnonzero(~is_long)
-        # Their first 8 bytes as uint64, and the next 8, padded with 0.
+        # The first 8 bytes of short words as uint64, and the next 8, padded with 0.
         every = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))
         begins, lengths = starts[short], sizes[short]
         low = every[begins] & _MASKS[np.minimum(lengths, 8)]
