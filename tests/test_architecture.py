@@ -209,7 +209,7 @@ def test_branches_on_the_kind_are_few():
 
 
 LINES = {
-    "commands": 1860,
+    "commands": 1865,
     "serve": 410,
     "trust": 950,
     "lab": 3015,
@@ -224,11 +224,11 @@ LINES = {
     "graphs": 615,
     "labelled": 1930,
     "model": 2585,
-    "data": 1815,
+    "data": 1770,
     "pages": 790,
-    "core": 3510,
-    "tpu": 2090,
-    "pipelines": 7910,
+    "core": 3425,
+    "tpu": 2070,
+    "pipelines": 7460,
     "door": 135,
 }
 """Lines that each folder may have; 47,000 in all are the aim. Raise a number only with
