@@ -417,7 +417,7 @@ def convert(args: argparse.Namespace) -> None:
     from bert_keras.report import model_card
 
     card = None
-    if args.to in model_card.USES:
+    if args.to in model_card.LIBRARIES:
         name = os.path.basename(os.path.abspath(args.output))
         card = model_card.text(args.input, name=name, form=args.to)
     done = conversion.convert(

@@ -30,93 +30,23 @@ _MAX_LABELS = 20
 _TEXT = '"A text."'
 _PAIR = '{"text": "A text.", "text_pair": "Another text."}'
 
-_PIPELINE = """\
-```python
-from transformers import pipeline
-
-answer = pipeline("PIPELINE", model="DIRECTORY"OPTIONS)
-print(answer(CALL))
-```"""
-
-_MODEL = """\
-```python
-from transformers import MODEL, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("DIRECTORY")
-model = MODEL.from_pretrained("DIRECTORY")
-
-CALL
-```"""
-
-_SENTENCE_TRANSFORMERS = """\
-```python
-from sentence_transformers import SentenceTransformer
-
-vectors = SentenceTransformer("DIRECTORY").encode(["a text"])
-```"""
-
-_SAVED_MODEL = """\
-A SavedModel: strings in, answers out, for TensorFlow Serving or
-
-```python
-import tensorflow as tf, tensorflow_text
-
-model = tf.saved_model.load("DIRECTORY")
-answer = model.signatures["serving_default"]
-print(answer(CALL))
-```"""
-
-_IDS = """\
-`FILE` takes ids, which `vocab.txt` makes of text, with the case and the length in \
-`tokenizer_config.json`.
-
-```python
-import numpy as np, MODULES
-
-ids = np.array([IDS], "int32")
-inputs = {"input_ids": ids, "input_mask": np.ones_like(ids), "segment_ids": 0 * ids}
-MORE"""
-
-_ONNX = (
-    _IDS.replace("FILE", "model.onnx").replace("MODULES", "onnxruntime")
-    + """\
-session = onnxruntime.InferenceSession("DIRECTORY/model.onnx")
-print(session.run(None, inputs))
-```"""
-)
-
-_LITERT = (
-    _IDS.replace("FILE", "model.tflite").replace(
-        "MODULES", "ai_edge_litert.interpreter"
-    )
-    + """\
-model = ai_edge_litert.interpreter.Interpreter("DIRECTORY/model.tflite")
-print(model.get_signature_runner()(**inputs))
-```"""
-)
-
-_TRANSFORMERS_JS = """\
-For browsers: `index.html` is a page to try the model, and `answers.js` gives its \
-answers to other pages."""
-
-USES = {
-    "hugging_face": ("transformers", None),
-    "sentence_transformers": ("sentence-transformers", _SENTENCE_TRANSFORMERS),
-    "saved_model": ("tensorflow", _SAVED_MODEL),
-    "onnx": ("onnx", _ONNX),
-    "litert": ("tflite", _LITERT),
-    "transformers_js": ("transformers.js", _TRANSFORMERS_JS),
+LIBRARIES = {
+    "hugging_face": "transformers",
+    "sentence_transformers": "sentence-transformers",
+    "saved_model": "tensorflow",
+    "onnx": "onnx",
+    "litert": "tflite",
+    "transformers_js": "transformers.js",
 }
-"""The library that loads the files beside a card, by their form, and how; `None`: by
-the task."""
+"""What loads the files beside a card, by their form; `uses/` has how."""
 
 
 def text(
     model_dir: str | Path, *, name: str, form: str, has_answers: bool = True
 ) -> str | None:
     """Returns the card of a finished run; `None`: the model is no such run. `form` is
-    that of the files beside the card, a key of `USES`; they give answers, or vectors
-    in place of these."""
+    that of the files beside the card, a key of `LIBRARIES`; they give answers, or
+    vectors in place of these."""
     directory = files.path(model_dir)
     is_run = (directory / run_directory.TASK_NAME).is_file()
     results = run_directory.read_results(directory) if is_run else None
@@ -127,7 +57,6 @@ def text(
     settings = run_directory.flat(settings)
     # Those that are not finite are null in the file.
     scores = {k: v for k, v in results["eval"].items() if v is not None}
-    library, code = USES[form]
     kind, task, sizes = registry.find(run.task.kind), run.task, run.bert_config
     # 1. What the Hub reads, as `huggingface_hub.ModelCardData` writes it.
     pipeline = kind.names.pipeline
@@ -139,7 +68,7 @@ def text(
         ],
     }
     metadata = {
-        "library_name": library,
+        "library_name": LIBRARIES[form],
         "license": "unknown",
         "pipeline_tag": pipeline,
         "tags": ["bert", "bert-keras"],
@@ -156,7 +85,7 @@ def text(
         f"A BERT (Devlin et al., 2018), {what}: {sizes.num_hidden_layers} layers, "
         f"hidden size {sizes.hidden_size}, {sizes.num_attention_heads} heads, "
         f"{sizes.vocab_size:,} pieces" + (f", {count:,} parameters." if count else "."),
-        f"## Use\n\n{_use(code, run)}",
+        f"## Use\n\n{_use(form, run)}",
         *("## Results", _scores(directory, results, scores), *_thresholds(results)),
         *(_promise(directory, form) if has_answers else ()),
         *("## Data", "\n".join(_data(run, results))),
@@ -166,31 +95,37 @@ def text(
     return "\n\n".join(sections) + "\n"
 
 
-def _use(code: str | None, run: run_directory.Run) -> str:
-    """Returns the code that loads the files beside the card; `code`: see `USES`."""
+def _use(form: str, run: run_directory.Run) -> str:
+    """Returns how the files beside the card are loaded: a file of `uses/`, whose words
+    in capitals are replaced."""
     task, kind = run.task, registry.find(run.task.kind)
-    usage = kind.usage(task)
-    if code is None and usage.model is not None:
+    usage, ids = kind.usage(task), [run.vocabulary.cls_id, run.vocabulary.sep_id]
+    if form == "hugging_face":
         # transformers 5 has no pipeline for questions, and no version has one for
-        # endings or vectors. BertForMultipleChoice -> AutoModelForMultipleChoice.
-        name = str(kind.names.hugging_face).removeprefix("Bert").removeprefix("Model")
-        code = _MODEL.replace("MODEL", f"AutoModel{name}")
-        return code.replace("CALL", usage.model)
-    if code is None:
+        # endings or vectors.
+        form = "pipeline" if usage.model is None else "model"
+        call = usage.model or usage.text or (_PAIR if task.has_text_pair else _TEXT)
+    else:
+        call = f"text=tf.constant([{usage.text or _TEXT}])"
+        if task.has_text_pair:
+            call += ', text_pair=tf.constant(["Another text."])'
+        call = usage.strings or call
+    # BertForMultipleChoice -> AutoModelForMultipleChoice.
+    model = str(kind.names.hugging_face).removeprefix("Bert").removeprefix("Model")
+    words = {
+        "PIPELINE": str(kind.names.pipeline),
+        "MODEL": f"AutoModel{model}",
         # Without it, theirs reads more of a long text than the run did.
-        options = "" if usage.text else ", truncation=True"
-        code = _PIPELINE.replace("PIPELINE", str(kind.names.pipeline))
-        call = usage.text or (_PAIR if task.has_text_pair else _TEXT)
-        return code.replace("OPTIONS", options).replace("CALL", call)
-    # A model that takes strings or ids. The place of ids is within the brackets of an
-    # array.
-    call = f"text=tf.constant([{usage.text or _TEXT}])"
-    if task.has_text_pair:
-        call += ', text_pair=tf.constant(["Another text."])'
-    ids = f"[{run.vocabulary.cls_id}, {run.vocabulary.sep_id}]"
-    code = code.replace("CALL", usage.strings or call)
-    code = code.replace("[IDS]", usage.ids.replace("{ids}", ids))
-    return code.replace("MORE", usage.more)
+        "OPTIONS": "" if usage.text else ", truncation=True",
+        "CALL": call,
+        # Within the brackets of an array.
+        "[IDS]": usage.ids.replace("{ids}", str(ids)),
+        "MORE\n": usage.more,
+    }
+    code = Path(__file__).with_name("uses").joinpath(f"{form}.md").read_text("utf-8")
+    for word, value in words.items():
+        code = code.replace(word, value)
+    return code.rstrip()
 
 
 def _scores(
@@ -208,7 +143,9 @@ def _scores(
             markdown.spread(v, digits=4, num_runs=len(runs)) for v in values
         ]
     if baseline := results.get("eval_baseline"):
-        columns["commonest answer"] = [_number(baseline.get(k), ".4f") for k in scores]
+        # Those that are not finite are null.
+        known = {k: f"{v:.4f}" for k, v in baseline.items() if v is not None}
+        columns["commonest answer"] = [known.get(k, "–") for k in scores]
     return (
         markdown.table(list(columns), zip(*columns.values(), strict=True))
         + "\n\nOf data that the model was not trained on. It and its settings may have "
@@ -235,11 +172,6 @@ def _runs_but_for_seed(directory: Path) -> list[Mapping[str, Any]]:
         if results and results.get("eval"):
             same.append(results["eval"])
     return same
-
-
-def _number(value: float | None, form: str) -> str:
-    """Formats a number of `results.json`, where one that is not finite is null."""
-    return "–" if value is None else format(value, form)
 
 
 def _thresholds(results: Mapping[str, Any]) -> Iterator[str]:

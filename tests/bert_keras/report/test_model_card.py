@@ -98,7 +98,7 @@ def test_names_are_literal_and_absent_baselines_a_dash(tmp_path):
     assert "| loss | 0.2500 | – |\n| accuracy | 0.7500 | – |\n" in card
 
 
-@pytest.mark.parametrize("form", model_card.USES)
+@pytest.mark.parametrize("form", model_card.LIBRARIES)
 def test_thresholds_are_in_the_card(tmp_path, form):
     """Their exact values: an answer at the threshold depends on every digit."""
     thresholds = {"*bad*": 0.1234567836523056, "good": 0.5, "diverged": None}
@@ -107,7 +107,7 @@ def test_thresholds_are_in_the_card(tmp_path, form):
     rows = "| &#42;bad&#42; | 0.123456784 |\n| good | 0.5 |\n\n"
     assert "| label | threshold |\n| --- | --- |\n" + rows in card
     head = yaml.safe_load(card.split("---\n")[1])
-    assert head["library_name"] == model_card.USES[form][0]
+    assert head["library_name"] == model_card.LIBRARIES[form]
     odds = make_run(tmp_path / "odds", eval={"f1": 80.0, "best_f1_thresh": -1.5})
     card = model_card.text(odds, name="mine", form=form)
     assert "less that of the best answer is above -1.5, chosen on" in card

@@ -100,7 +100,7 @@ def test_the_report_begins_with_it(tmp_path):
     assert (page / "report.md").read_text() == text
 
 
-@pytest.mark.parametrize("form", model_card.USES)
+@pytest.mark.parametrize("form", model_card.LIBRARIES)
 def test_the_card_of_a_format_that_knows_it(form, tmp_path):
     run = promised(test_model_card.make_run(tmp_path / "run"))
     card = model_card.text(run, name="run", form=form)
