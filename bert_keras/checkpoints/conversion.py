@@ -29,7 +29,7 @@ from bert_keras.checkpoints.formats import (
 )
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import choices
+from bert_keras.core.settings import choices, loading, tasks
 from bert_keras.data import vocabulary_pruning
 from bert_keras.kinds import registry
 
@@ -127,8 +127,10 @@ def read(path: str | Path, *, base: str | Path | None = None) -> weights.Checkpo
 
 def _open(path: Path, base: str | Path | None = None) -> weights.Checkpoint:
     form = FORMATS[recognize(path)]
-    adapter = run_directory.read_adapter(path) if form is native else None
-    if form is peft:
+    adapter = None
+    if form is native:
+        adapter = loading.read_json(tasks.Adapter, path / run_directory.ADAPTER_NAME)
+    elif form is peft:
         adapter = peft.read_adapter(path)
     if adapter is None:
         if base is not None:

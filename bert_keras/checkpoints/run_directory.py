@@ -9,7 +9,7 @@ loads no Keras.
 
 import hashlib
 import socket
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -176,6 +176,12 @@ def read_results(directory: str | Path) -> dict[str, Any] | None:
     return results
 
 
+def write_answers(directory: Path, records: Iterable[pydantic.BaseModel]) -> None:
+    """Writes the answers to the main dev file, a line each, for the report."""
+    lines = (files.to_json(record.model_dump()) + "\n" for record in records)
+    files.write_atomically(directory / ANSWERS_NAME, "".join(lines).encode())
+
+
 def decision_of(results: Mapping[str, Any]) -> tasks.Decision:
     """Returns the thresholds of a finished run, chosen on the main dev file."""
     by_label = results.get(THRESHOLDS, {}).items()
@@ -204,11 +210,8 @@ def read_calibration(directory: str | Path) -> tasks.Calibration | None:
     """Reads the promise of a finished run; `None`: the run has none. Raises an
     `InputError` if it was made for other weights."""
     path = files.path(directory) / CALIBRATION_NAME
-    if not path.is_file():
-        return None
-    values = files.read_json(path)
-    calibration = strict.build_config(tasks.Calibration, values, origin=path)
-    if calibration.model_sha256 != weights_digest(files.path(directory)):
+    calibration = loading.read_json(tasks.Calibration, path)
+    if calibration and calibration.model_sha256 != weights_digest(path.parent):
         raise InputError(
             f"{path}: was made for other weights than those beside it, which were "
             "tuned again since: run `bert-keras calibrate` again, or delete the file"
@@ -228,15 +231,8 @@ def read_run(directory: str | Path, **expected: Any) -> Run:
         bert_config=loading.read_bert_config(directory / BERT_CONFIG_NAME),
         vocabulary=tokenization.Vocabulary.load(directory / VOCABULARY_NAME),
         do_lower_case=casing.do_lower_case,
-        adapter=read_adapter(directory),
+        adapter=loading.read_json(tasks.Adapter, directory / ADAPTER_NAME),
     )
-
-
-def read_adapter(directory: Path) -> tasks.Adapter | None:
-    path = directory / ADAPTER_NAME
-    if not path.is_file():
-        return None
-    return strict.build_config(tasks.Adapter, files.read_json(path), origin=path)
 
 
 def read_task(

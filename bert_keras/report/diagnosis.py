@@ -6,13 +6,10 @@ figure, the usual one, and what to change.
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bert_keras.checkpoints import run_directory
-from bert_keras.core import files
 from bert_keras.core.settings import strict
 from bert_keras.report import measured_runs, scalar_log
 
@@ -41,14 +38,6 @@ class TextSample(strict.StrictModel):
     entropy: float
     """Of the frequencies of pieces, in nats: the loss of a model that knows nothing
     else."""
-
-
-def read_sample(directory: Path) -> TextSample | None:
-    """Reads a run's sample; `None`: it has none."""
-    path = directory / run_directory.TEXT_SAMPLE_NAME
-    if not path.is_file():
-        return None
-    return strict.build_config(TextSample, files.read_json(path), origin=path)
 
 
 def start_findings(

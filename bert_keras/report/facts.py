@@ -11,7 +11,7 @@ import numpy as np
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
-from bert_keras.core.settings import finetuning, loading, pretraining, strict, tasks
+from bert_keras.core.settings import finetuning, loading, pretraining, tasks
 from bert_keras.kinds import registry
 from bert_keras.kinds.kind import Labelled
 from bert_keras.labelled import data_report
@@ -122,17 +122,16 @@ def read_facts(directory: Path) -> Facts:
         train=train,
         eval=evaluation,
         panels=panels,
-        text_sample=diagnosis.read_sample(directory),
+        text_sample=loading.read_json(
+            diagnosis.TextSample, directory / run_directory.TEXT_SAMPLE_NAME
+        ),
     )
 
 
 def read_data_report(directory: Path) -> data_report.DataReport | None:
     """Reads a run's report on its labelled files; `None`: the run has none."""
     path = directory / run_directory.DATA_REPORT_NAME
-    if not path.is_file():
-        return None
-    values = files.read_json(path)
-    return strict.build_config(data_report.DataReport, values, origin=path)
+    return loading.read_json(data_report.DataReport, path)
 
 
 def problem_lines(

@@ -172,6 +172,13 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
+def read_json(config_type: type[Config], path: files.Path) -> Config | None:
+    """Reads a model that was dumped to a JSON file; `None`: there is no such file."""
+    if not files.path(path).is_file():
+        return None
+    return build_config(config_type, files.read_json(path), origin=path)
+
+
 def read_bert_config(path: files.Path) -> BertConfig:
     """Reads a `bert_config.json`; keys that Google's own files add are left out."""
     values = files.read_json(path)

@@ -112,10 +112,8 @@ def make_runs(
                 seconds = round(time.perf_counter() - start, 3)
                 answers = dev.answers_of(predict(dev), data.task)
                 records = answers.records(decision=answers.best_decision())
-                lines = [files.to_json(r.model_dump()) + "\n" for r in records]
-                text = "".join(lines).encode()
                 files.make_directory(path)
-                files.write_atomically(path / run_directory.ANSWERS_NAME, text)
+                run_directory.write_answers(path, records)
                 results = {"seconds": seconds, "eval": answers.scores()}
                 results |= {"num_train_examples": len(share)}
                 run_directory.write_results(path, results)

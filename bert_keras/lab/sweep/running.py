@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import chips, files, ownership, progress
 from bert_keras.core.errors import InputError, Stopped, check_choice
-from bert_keras.core.settings import finetuning, strict, sweeps
+from bert_keras.core.settings import finetuning, loading, strict, sweeps
 from bert_keras.kinds import catalogue, splits
 from bert_keras.lab.sweep import baselines, planning, ranking, scores, summary
 
@@ -139,12 +139,11 @@ def resume(
     sweep: summary.State, keys: Sequence[str], planned: Sequence[planning.Run]
 ) -> None:
     """Reads the finished runs of the directory, and writes the plan."""
-    path, earlier = sweep.directory / "plan.json", planning.Plan()
-    if path.is_file():
-        earlier = strict.build_config(planning.Plan, files.read_json(path), origin=path)
-        known = [key for key, _ in strict.walk(finetuning.FinetuningConfig)]
-        for key in earlier.keys:
-            check_choice(f"{path}: a key", key, [*known, planning.MODEL_KEY])
+    path = sweep.directory / "plan.json"
+    earlier = loading.read_json(planning.Plan, path) or planning.Plan()
+    known = [key for key, _ in strict.walk(finetuning.FinetuningConfig)]
+    for key in earlier.keys:
+        check_choice(f"{path}: a key", key, [*known, planning.MODEL_KEY])
     planned, others = planning.merge_plans(earlier.runs, planned)
     runs, metric = (*others, *planned), sweep.criterion.metric
     sweep.ended = scores.read_outcomes(sweep.directory, runs, metric=metric)

@@ -294,15 +294,10 @@ class TuningJob(run.Job):
             "eval": self._scores,
             **({run_directory.THRESHOLDS: thresholds} if thresholds else {}),
         }
-        # 3. Their answers, line by line, for the report.
+        # 3. Their answers.
         if self.is_chief and answers:
-            decision = run_directory.decision_of(results)
-            lines = (
-                files.to_json(record.model_dump()) + "\n"
-                for record in answers.records(decision=decision)
-            )
-            path = self.run.directory / run_directory.ANSWERS_NAME
-            files.write_atomically(path, "".join(lines).encode())
+            records = answers.records(decision=run_directory.decision_of(results))
+            run_directory.write_answers(self.run.directory, records)
         return results
 
     def _restore_best(self, loop: run.Loop) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 
 from bert_keras.checkpoints import run_directory
 from bert_keras.core import files
+from bert_keras.core.settings import loading
 from bert_keras.report import diagnosis
 from bert_keras.report.diagnosis import TextSample
 from bert_keras.report.scalar_log import Curve
@@ -35,7 +36,7 @@ def check_start(
     path = directory / run_directory.TEXT_SAMPLE_NAME
     if not path.is_file():
         files.write_json(path, measure(phase).model_dump())
-    sample = diagnosis.read_sample(directory)
+    sample = loading.read_json(TextSample, path)
     flat_settings = run_directory.flat(phase.settings.model_dump(mode="json"))
     findings = diagnosis.start_findings(
         flat_settings, sample, is_further_training=is_further_training
