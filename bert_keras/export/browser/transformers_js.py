@@ -4,9 +4,13 @@
 know less of it; `config.json` tells it under `bert_keras` what it needs besides.
 """
 
+import functools
+import re
 import shutil
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +20,8 @@ from bert_keras.checkpoints.formats import hugging_face, hugging_face_tokenizer
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
+from bert_keras.data import tokenization
 from bert_keras.export import checking, formats
-from bert_keras.export.browser import tokenizer_json
 from bert_keras.kinds import registry, served
 from bert_keras.kinds.vectors import served_embeddings
 
@@ -109,6 +113,48 @@ def write_small(path: Path, small: Path) -> None:
     onnx.save(model, small)
 
 
+def describe_tokenizer(tokenizer: tokenization.Tokenizer) -> dict[str, Any]:
+    """Returns a `tokenizer.json` with the steps of `tokenization.basic_tokenize`. But
+    `[MASK]` and the like in a text are one token, as others expect."""
+    lower, classes = tokenizer.do_lower_case, character_classes()
+    dropped, marks, alone = ({"pattern": {"Regex": x}} for x in classes.values())
+    removes = {"type": "Replace", "content": ""}
+    isolates = {"type": "Split", "behavior": "Isolated", "invert": False}
+    steps = [{**removes, **dropped}]
+    if lower:
+        steps += [{"type": "Lowercase"}, {"type": "NFD"}, {**removes, **marks}]
+    splits = [{"type": "WhitespaceSplit"}, {**isolates, **alone}]
+    return {
+        **hugging_face_tokenizer.describe(tokenizer.vocabulary, do_lower_case=lower),
+        "normalizer": {"type": "Sequence", "normalizers": steps},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": splits},
+    }
+
+
+@functools.cache
+def character_classes() -> Mapping[str, str]:
+    """Returns regular expressions for characters that are `dropped`, for `marks` that
+    are stripped from lower-cased text, and for characters that are words `alone`: those
+    of the running Python, for a browser's version of Unicode may be another."""
+
+    def kind(char: str) -> str:
+        if tokenization.is_dropped(char):
+            return "d"
+        is_alone = tokenization.is_punctuation(char) or tokenization.is_cjk(char)
+        return "a" if is_alone else "m" if unicodedata.category(char) == "Mn" else " "
+
+    def literal(point: int) -> str:
+        # All engines of regular expressions take these two ways to write a character.
+        return f"\\u{point:04X}" if point < 1 << 16 else chr(point)
+
+    kinds, classes = "".join(kind(chr(point)) for point in range(0x110000)), {}
+    for name in ("dropped", "marks", "alone"):
+        runs = re.finditer(f"{name[0]}+", kinds)
+        ranges = (f"{literal(x.start())}-{literal(x.end() - 1)}" for x in runs)
+        classes[name] = f"[{''.join(ranges)}]"
+    return classes
+
+
 def write(model: served.ServedModel, directory: Path) -> None:
     """Writes the directory, with the network in float32 and in 8 bits."""
     trained, task, length = model.trained, model.trained.task, model.max_seq_length
@@ -138,7 +184,7 @@ def write(model: served.ServedModel, directory: Path) -> None:
         "do_lower_case": model.tokenizer.do_lower_case,
         "long_texts": model.long_texts,
         "window_stride": model.stride,
-        "characters": tokenizer_json.character_classes(),
+        "characters": character_classes(),
         **model.decisions,
     }
     config = hugging_face.config_of(checkpoint) | {"bert_keras": facts}
@@ -148,7 +194,7 @@ def write(model: served.ServedModel, directory: Path) -> None:
     # Other classes of theirs have no `token_type_ids`.
     values = files.read_json(path) | {"tokenizer_class": "BertTokenizer"}
     files.write_json(path, values)
-    described = tokenizer_json.describe(model.tokenizer)
+    described = describe_tokenizer(model.tokenizer)
     files.write_json(directory / "tokenizer.json", described)
     # 3. The page.
     for name in ("index.html", "answers.js", "package.json"):

@@ -15,7 +15,7 @@ from bert_keras import export
 from bert_keras.checkpoints import run_directory
 from bert_keras.commands import main as cli
 from bert_keras.data import tokenization
-from bert_keras.export.browser import tokenizer_json
+from bert_keras.export.browser import transformers_js
 from bert_keras.inference import fill_mask, finetuned
 from tests.bert_keras.export.browser import hostile
 from tests.bert_keras.export.browser.conftest import VOCABULARY
@@ -52,7 +52,7 @@ def test_hostile_texts_have_our_ids(name, tmp_path, node_modules, shared_data):
     path = shared_data / f"vocab/{name}_L-12_H-768_A-12/vocab.txt"
     vocabulary = tokenization.Vocabulary.load(path)
     tokenizer = tokenization.Tokenizer(vocabulary, do_lower_case=name != "multi_cased")
-    described = tokenizer_json.describe(tokenizer)
+    described = transformers_js.describe_tokenizer(tokenizer)
     (tmp_path / "tokenizer.json").write_text(json.dumps(described))
     config = {"tokenizer_class": "BertTokenizer"}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))

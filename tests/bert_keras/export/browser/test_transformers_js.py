@@ -17,7 +17,7 @@ from bert_keras import export
 from bert_keras.checkpoints import conversion
 from bert_keras.core.errors import InputError
 from bert_keras.data import tokenization
-from bert_keras.export.browser import tokenizer_json, transformers_js
+from bert_keras.export.browser import transformers_js
 from bert_keras.inference import finetuned
 from tests import make
 from tests.bert_keras.export.browser import hostile
@@ -47,7 +47,7 @@ def test_the_directory_is_the_one_that_the_library_reads(exported):
         "id2label": {"0": "good", "1": "bad"},
         "label2id": {"good": 0, "bad": 1},
     }
-    assert facts.pop("characters") == tokenizer_json.character_classes()
+    assert facts.pop("characters") == transformers_js.character_classes()
     assert facts == {
         "name": "run",
         "kind": "classification",
@@ -172,7 +172,7 @@ def test_classes_of_characters_are_the_tokenizers():
     """Half of a pair is in no class. No other plane has characters."""
     points = itertools.chain(range(0x32000), range(0xE0000, 0xE1000))
     every = "".join(map(chr, points))
-    classes = tokenizer_json.character_classes()
+    classes = transformers_js.character_classes()
     found = {name: {*re.findall(pattern, every)} for name, pattern in classes.items()}
     assert found["dropped"] == {c for c in every if tokenization.is_dropped(c)}
     cjk = {c for c in every if tokenization.is_cjk(c)}
@@ -188,7 +188,9 @@ def test_hostile_texts_have_our_ids(do_lower_case):
     sigma at the end of a word is another letter to each of the two."""
     tokenizers = pytest.importorskip("tokenizers")
     ours = tokenization.Tokenizer(VOCABULARY, do_lower_case=do_lower_case)
-    theirs = tokenizers.Tokenizer.from_str(json.dumps(tokenizer_json.describe(ours)))
+    theirs = tokenizers.Tokenizer.from_str(
+        json.dumps(transformers_js.describe_tokenizer(ours))
+    )
     texts = hostile.strings(7, 3000, list(VOCABULARY.tokens[5:]), special=0)
     texts = [x for x in texts if not re.search("[\ud800-\udfffΣ]", x)]
     found = {
