@@ -30,11 +30,6 @@ def signatures_of(model: served.ServedModel) -> dict[str, Any]:
     }
 
 
-def write_saved_model(model: served.ServedModel, directory: Path) -> None:
-    # Not `keras.export.ExportArchive`, which in Keras 3.15 writes every weight twice.
-    tf.saved_model.save(model, str(directory), signatures=signatures_of(model))
-
-
 def numbers_of(model: served.ServedModel) -> Run:
     """Returns the graph from ids to numbers that a SavedModel's answers come from."""
     run = tf.function(

@@ -274,7 +274,10 @@ def _write_and_check(model: served.ServedModel, directory: Path, to: str) -> Non
     # A GPU would round the factors of products to 10 bits.
     on_cpu = tf.device("CPU:0")
     if to == "saved_model":
-        formats.write_saved_model(model, directory)
+        # Not `keras.export.ExportArchive`, which in Keras 3.15 writes every weight
+        # twice.
+        signatures = formats.signatures_of(model)
+        tf.saved_model.save(model, str(directory), signatures=signatures)
         _write_labels(model, directory / "assets.extra")
         with on_cpu:
             checking.check_saved_model(model, directory)

@@ -47,6 +47,7 @@ def read(
 ) -> tuple[tokenization.Vocabulary | None, bool | None, int | None]:
     """Reads the vocabulary, whether text is lower-cased, and the number of tokens to
     which inputs are cut; each is `None` if no file tells it."""
+    # 1. The vocabulary, and a `tokenizer.json` that other classes have written.
     casings, vocabulary = set(), None
     has_vocabulary = (directory / _VOCABULARY).is_file()
     path = directory / _TOKENIZER
@@ -57,23 +58,9 @@ def read(
             vocabulary = _read_vocabulary(values, path)
     if has_vocabulary:
         vocabulary = tokenization.Vocabulary.load(directory / _VOCABULARY)
+    # 2. The configuration, which may change how text is split.
     path = directory / _CONFIG
     values = files.read_json(path) if path.is_file() else {}
-    casings.add(_check_config(values, path))
-    casings.discard(None)
-    if len(casings) > 1:
-        raise InputError(
-            f"{directory}: {_TOKENIZER} and {_CONFIG} do not agree on whether text is "
-            "lower-cased: correct the one that is wrong"
-        )
-    # A published model has as many tokens as positions or, for "no limit", a number of
-    # 30 digits; only a lower number was chosen.
-    length = values.get("model_max_length")
-    is_chosen = isinstance(length, int) and 4 <= length < num_positions
-    return vocabulary, next(iter(casings), None), int(length) if is_chosen else None
-
-
-def _check_config(values: Mapping[str, Any], path: Path) -> bool | None:
     name = values.get("tokenizer_class") or "BertTokenizer"
     # Tokenizers that split text as BERT's; the last two may be any tokenizer.json.
     known = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
@@ -90,7 +77,19 @@ def _check_config(values: Mapping[str, Any], path: Path) -> bool | None:
     # Theirs lower-cases by default.
     expected["strip_accents"] = lowercase is not False
     _check_flags(values, path, {"do_lower_case": None, **expected})
-    return lowercase
+    casings.add(lowercase)
+    # 3. Both must agree, and `None` says nothing.
+    casings.discard(None)
+    if len(casings) > 1:
+        raise InputError(
+            f"{directory}: {_TOKENIZER} and {_CONFIG} do not agree on whether text is "
+            "lower-cased: correct the one that is wrong"
+        )
+    # A published model has as many tokens as positions or, for "no limit", a number of
+    # 30 digits; only a lower number was chosen.
+    length = values.get("model_max_length")
+    is_chosen = isinstance(length, int) and 4 <= length < num_positions
+    return vocabulary, next(iter(casings), None), int(length) if is_chosen else None
 
 
 def _check_tokenizer(values: Mapping[str, Any], path: Path) -> bool:

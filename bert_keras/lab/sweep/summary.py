@@ -119,7 +119,25 @@ class State:
 def write_tables(state: State) -> None:
     """Writes the table of the runs and the page, also of an unfinished sweep. The page
     in HTML holds the pictures, which are there before."""
-    files.write_atomically(state.directory / "results.tsv", runs_tsv(state).encode())
+    # A line for each run, with all its metrics.
+    metrics = list(dict.fromkeys(n for o in state.outcomes for n in o.evaluation))
+    fold = ["fold"] if state.num_folds else []
+    rows = [["run", *state.keys, *fold, "seed", "state", *metrics, "seconds", "note"]]
+    for outcome in state.outcomes:
+        run = outcome.run
+        row = [
+            f"runs/{run.name}",
+            *(planning.show(run.value(key)) for key in state.keys),
+            *([run.fold] if fold else []),
+            run.settings.seed,
+            outcome.state,
+            *(outcome.evaluation.get(name, "") for name in metrics),
+            "" if outcome.seconds is None else outcome.seconds,
+            " ".join((outcome.failure or outcome.majority or "").split()),
+        ]
+        rows.append(list(map(str, row)))
+    tsv = "".join("\t".join(row) + "\n" for row in rows)
+    files.write_atomically(state.directory / "results.tsv", tsv.encode())
     page = "\n\n".join(paragraphs(state)) + "\n"
     files.write_atomically(state.directory / PAGE_NAME, page.encode())
     page = html.from_markdown(page, state.directory)
@@ -210,27 +228,6 @@ def write_best(state: State) -> None:
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(chosen["run"], target_is_directory=True)
     temporary.replace(state.directory / "best")
-
-
-def runs_tsv(state: State) -> str:
-    """Returns results.tsv: a line for each run, with all its metrics."""
-    metrics = list(dict.fromkeys(n for o in state.outcomes for n in o.evaluation))
-    fold = ["fold"] if state.num_folds else []
-    rows = [["run", *state.keys, *fold, "seed", "state", *metrics, "seconds", "note"]]
-    for outcome in state.outcomes:
-        run = outcome.run
-        row = [
-            f"runs/{run.name}",
-            *(planning.show(run.value(key)) for key in state.keys),
-            *([run.fold] if fold else []),
-            run.settings.seed,
-            outcome.state,
-            *(outcome.evaluation.get(name, "") for name in metrics),
-            "" if outcome.seconds is None else outcome.seconds,
-            " ".join((outcome.failure or outcome.majority or "").split()),
-        ]
-        rows.append(list(map(str, row)))
-    return "".join("\t".join(row) + "\n" for row in rows)
 
 
 def points_table(state: State, points: Sequence[scores.Point]) -> str:

@@ -48,7 +48,9 @@ def signatures_of(answerer_of, tmp_path_factory):
 
     def load(name: str):
         directory = tmp_path_factory.mktemp(name)
-        formats.write_saved_model(answerer_of(name).model, directory)
+        model = answerer_of(name).model
+        signatures = formats.signatures_of(model)
+        tf.saved_model.save(model, str(directory), signatures=signatures)
         loaded = tf.saved_model.load(str(directory))
         return loaded, loaded.signatures
 

@@ -479,8 +479,9 @@ def test_the_page():
     assert "0 of 9 runs have ended" in nothing and "No run has a score." in nothing
 
 
-def test_the_table_of_runs():
-    assert summary.runs_tsv(state_of([["a\tb\nc", 0.6, 0.5]])) == (
+def test_the_table_of_runs(tmp_path):
+    summary.write_tables(state_of([["a\tb\nc", 0.6, 0.5]], tmp_path))
+    assert (tmp_path / "results.tsv").read_text() == (
         "run\tlearning_rate\tseed\tstate\taccuracy\tseconds\tnote\n"
         "runs/learning_rate=5e-05,seed=12345\t5e-05\t12345\tfailed\t\t\ta b c\n"
         "runs/learning_rate=3e-05,seed=12345\t3e-05\t12345\tmajority\t0.6\t2.0\t"
