@@ -9,7 +9,7 @@ loads no Keras.
 
 import hashlib
 import socket
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,8 +43,6 @@ TEXT_SAMPLE_NAME = "text_sample.json"
 DATA_REPORT_NAME = "data_report.json"
 """Labels, lengths and repeats of a fine-tuning's files, see `tasks.data_report`."""
 REPORT_NAME = "report"
-VERIFIED_NAME = "verified"
-"""Directory of notes on which examples each machine has hashed."""
 
 VERBS = "pretrain`, `bert-keras finetune` or `bert-keras distill"
 """Commands that make run directories, for messages."""
@@ -135,21 +133,10 @@ def describe_run(run: Run, settings: strict.StrictModel | None) -> None:
     _write_json(directory / TASK_NAME, run.task.model_dump(mode="json"))
 
 
-def read_verified(directory: str | Path) -> list[str]:
-    path = _verified_path(directory)
-    return files.read_json(path).get("manifests", []) if path.is_file() else []
-
-
-def write_verified(directory: str | Path, hashes: Sequence[str]) -> None:
-    """Notes the hashes of manifests whose shards this machine has verified; each
-    machine of a run has its own file."""
-    path = _verified_path(directory)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _write_json(path, {"manifests": hashes})
-
-
-def _verified_path(directory: str | Path) -> Path:
-    return files.path(directory) / VERIFIED_NAME / f"{socket.gethostname()}.json"
+def verified_path(directory: str | Path) -> Path:
+    """Returns the file in which this machine notes the hashes of manifests whose shards
+    it has verified."""
+    return files.path(directory) / "verified" / f"{socket.gethostname()}.json"
 
 
 def write_results(directory: Path, results: Mapping[str, Any]) -> None:

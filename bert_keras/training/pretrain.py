@@ -150,9 +150,10 @@ class PretrainingJob(run.Job):
             )
         self._settings = settings = settings.model_copy(update=changes)
         # 2. The examples, whose shards this machine need not hash again.
-        verified = None
+        verified, note = None, run_directory.verified_path(self.output_dir)
         if not self._verify:
-            verified = run_directory.read_verified(self.output_dir)
+            known = files.read_json(note) if note.is_file() else {}
+            verified = known.get("manifests", [])
         self._planned = planned = phases.read_phases(
             settings,
             self._examples_dirs,
@@ -194,7 +195,8 @@ class PretrainingJob(run.Job):
             for phase in planned
             if verified is None or not files.is_remote(phase.directory)
         ]
-        run_directory.write_verified(self.output_dir, hashed)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(note, {"manifests": hashed})
 
     def build(self) -> None:
         settings, planned = self._settings, self._planned
