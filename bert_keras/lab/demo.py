@@ -51,7 +51,7 @@ _LABELLED = (
     "--task text --config demo_finetune --train {0}/text/train.tsv "
     "--dev {0}/text/dev.tsv"
 )
-_COMMANDS = {
+COMMANDS = {
     "corpus --wikipedia {0}/text/articles.xml --jsonl {0}/text/docs.jsonl "
     "--output {0}/corpus": f"corpus/{manifest.MANIFEST_NAME}",
     "vocab --corpus {0}/corpus --vocab_size 8000 --output {0}/vocab.txt": "vocab.txt",
@@ -93,9 +93,9 @@ def run(output_dir: str | Path) -> None:
             )
         with files.new_directory(text) as partial:
             write_texts(partial)
-    for words, output in commands(directory):
-        if output is None or not output.exists():
-            _run_command(words)
+    for line, output in COMMANDS.items():
+        if output is None or not (directory / output).exists():
+            _run_command([part.format(directory, *SENTENCES) for part in line.split()])
     answers = _ask_saved_model(exported, PARAGRAPHS)
     print(f"\nThe SavedModel in {exported} on raw strings:")
     for paragraph, answer in zip(PARAGRAPHS, answers, strict=True):
@@ -103,14 +103,6 @@ def run(output_dir: str | Path) -> None:
     minutes = (time.monotonic() - start) / 60
     print("\n" + "\n".join(table(directory)))
     print(f"\n{minutes:.1f} minutes. Curves: tensorboard --logdir {directory / 'runs'}")
-
-
-def commands(directory: Path) -> Iterator[tuple[list[str], Path | None]]:
-    """Yields the commands of a model's life cycle, as a user would type them, each
-    with its output, see `_COMMANDS`."""
-    for line, output in _COMMANDS.items():
-        words = [word.format(directory, *SENTENCES) for word in line.split()]
-        yield words, directory / output if output else None
 
 
 def _run_command(words: Sequence[str]) -> None:
