@@ -8,7 +8,6 @@ loads no Keras.
 """
 
 import hashlib
-import socket
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,12 +130,6 @@ def describe_run(run: Run, settings: strict.StrictModel | None) -> None:
         _write_json(directory / ADAPTER_NAME, run.adapter.model_dump(mode="json"))
     # Last: its presence means that the description is complete.
     _write_json(directory / TASK_NAME, run.task.model_dump(mode="json"))
-
-
-def verified_path(directory: str | Path) -> Path:
-    """Returns the file in which this machine notes the hashes of manifests whose shards
-    it has verified."""
-    return files.path(directory) / "verified" / f"{socket.gethostname()}.json"
 
 
 def write_results(directory: Path, results: Mapping[str, Any]) -> None:

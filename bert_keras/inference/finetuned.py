@@ -271,13 +271,10 @@ def submit_glue(
     """
     output_path = files.new_file(output_path)
     if output_path.suffix == ".zip":
-        names = [
-            run_directory.read_task(path, kinds=registry.LABELLED, verb="finetune").name
-            for path in model_dirs
-        ]
-        glue.check_is_whole(
-            file_name for name in names for file_name in glue.submission_names(name)
+        read_task = functools.partial(
+            run_directory.read_task, kinds=registry.LABELLED, verb="finetune"
         )
+        glue.check_is_whole([read_task(path).name for path in model_dirs])
     tables: dict[str, str] = {}
     for model_dir in model_dirs:
         model = FinetunedModel.load(model_dir)

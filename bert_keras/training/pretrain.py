@@ -8,6 +8,7 @@ import errno
 import functools
 import logging
 import re
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -149,8 +150,10 @@ class PretrainingJob(run.Job):
                 settings.model, checkpoint, path=init.path
             )
         self._settings = settings = settings.model_copy(update=changes)
-        # 2. The examples, whose shards this machine need not hash again.
-        verified, note = None, run_directory.verified_path(self.output_dir)
+        # 2. The examples, whose shards this machine need not hash again: it notes the
+        # hashes of their manifests.
+        verified, machine = None, socket.gethostname()
+        note = files.path(self.output_dir) / "verified" / f"{machine}.json"
         if not self._verify:
             known = files.read_json(note) if note.is_file() else {}
             verified = known.get("manifests", [])

@@ -7,7 +7,7 @@ data sets of gluebenchmark.com are read as they are unpacked. No TensorFlow."""
 import io
 import re
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -194,18 +194,14 @@ _SUBMISSIONS = {
 """Rows of each file of a submission, and the task of the model that answers it."""
 
 
-def submission_names(model_task: str | None) -> list[str]:
-    """Returns a model's files of a submission; none if its task is not GLUE's."""
-    return [name for name, (_, task) in _SUBMISSIONS.items() if task == model_task]
-
-
-def check_is_whole(file_names: Iterable[str]) -> None:
-    if missing := _SUBMISSIONS.keys() - file_names:
-        names = [name for name in _SUBMISSIONS if name in missing]
-        runs = dict.fromkeys(_SUBMISSIONS[name][1] for name in names)
+def check_is_whole(model_tasks: Collection[str | None]) -> None:
+    """Refuses models of these tasks if a file of a submission has none."""
+    missing = {n: t for n, (_, t) in _SUBMISSIONS.items() if t not in model_tasks}
+    if missing:
         raise InputError(
             f"a submission to GLUE has {len(_SUBMISSIONS)} files, missing: "
-            f"{', '.join(names)}: give runs on {', '.join(runs)} too"
+            f"{', '.join(missing)}: give runs on "
+            f"{', '.join(dict.fromkeys(missing.values()))} too"
         )
 
 
