@@ -143,9 +143,10 @@ def _scores(
             markdown.spread(v, digits=4, num_runs=len(runs)) for v in values
         ]
     if baseline := results.get("eval_baseline"):
-        # Those that are not finite are null.
-        known = {k: f"{v:.4f}" for k, v in baseline.items() if v is not None}
-        columns["commonest answer"] = [known.get(k, "–") for k in scores]
+        columns["commonest answer"] = [
+            "–" if (value := baseline.get(k)) is None else f"{value:.4f}"
+            for k in scores
+        ]
     return (
         markdown.table(list(columns), zip(*columns.values(), strict=True))
         + "\n\nOf data that the model was not trained on. It and its settings may have "
