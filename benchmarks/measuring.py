@@ -149,12 +149,19 @@ def resident_megabytes(key: str) -> float:
 
 
 class Worker:
-    """A process `python -m MODULE --worker WORDS` that answers questions."""
+    """A process `python -m MODULE --worker WORDS` that answers questions.
 
-    def __init__(self, module: str, *words: object):
+    With a `directory` the module is that of another checkout.
+    """
+
+    def __init__(self, module: str, *words: object, directory: str | None = None):
         self._command = [sys.executable, "-m", module, "--worker", *map(str, words)]
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            self._command,
+            cwd=directory,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
 
     def ask(self, question: Any = None) -> Any:

@@ -1,16 +1,19 @@
 """Tokens per second of a pre-training step, ours and third-party, in turns.
 
     python -m benchmarks.step [--sizes small] [--precisions float32] [--turns 4]
+    python -m benchmarks.step --sizes strict_small --implementations muon muon@../before
 
 A step is forward and backward pass of masked LM and next sentence (20 predictions in
 128 tokens, gathered before the output layer), dropout 0.1, clipping to a norm of 1.0
 and an AdamW update, on one batch that is in memory already. Each implementation has a
 process of its own, and they take turns: a machine that slows down does so for all.
+`NAME@DIRECTORY` is the implementation of another checkout of this project.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import functools
 import importlib.metadata
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -59,6 +62,7 @@ class Size:
 SIZES = {
     "tiny": Size(num_layers=2, hidden_size=128, num_heads=2, batch_size=64),
     "mini": Size(num_layers=4, hidden_size=256, num_heads=4, batch_size=64),
+    "strict_small": Size(num_layers=4, hidden_size=384, num_heads=6, batch_size=64),
     "small": Size(num_layers=4, hidden_size=512, num_heads=8, batch_size=64),
     "base": Size(num_layers=12, hidden_size=768, num_heads=12, batch_size=16),
 }
@@ -89,7 +93,9 @@ def random_batch(size: Size) -> dict[str, np.ndarray]:
 # The implementations: each function returns a function that makes a step.
 
 
-def our_learner(shape: Any, batch: Any, precision: str, **options: Any) -> Any:
+def our_learner(
+    shape: Any, batch: Any, precision: str, *, optimizer: str = "adamw", **options: Any
+) -> Any:
     """Returns a learner as `bert-keras pretrain` makes it, of a batch of tensors."""
     from bert_keras.core.settings import pretraining
     from bert_keras.model import pretrainer
@@ -99,20 +105,26 @@ def our_learner(shape: Any, batch: Any, precision: str, **options: Any) -> Any:
         lambda: pretrainer.BertPretrainer(shape, seed=1, dtype=precision),
         {name: values[:1] for name, values in batch.items()},
         optimizer=lambda: optimization.build_optimizer(
-            pretraining.OptimizerConfig(), num_train_steps=1_000_000
+            pretraining.OptimizerConfig(name=optimizer),
+            num_train_steps=1_000_000,
+            precision=precision,
         ),
         max_grad_norm=1.0,
         **options,
     )
 
 
-def bert_keras_step(size: Size, precision: str) -> Callable[[], object]:
+def bert_keras_step(
+    size: Size, precision: str, optimizer: str = "adamw"
+) -> Callable[[], object]:
     """Returns this project's own step."""
     import tensorflow as tf
 
     batch = {name: tf.constant(value) for name, value in random_batch(size).items()}
     strategy = tf.distribute.get_strategy()
-    trained = our_learner(size.bert_config(), batch, precision, strategy=strategy)
+    trained = our_learner(
+        size.bert_config(), batch, precision, optimizer=optimizer, strategy=strategy
+    )
     step = tf.function(trained.train_step, autograph=False)
     return lambda: float(step(batch)["loss"])
 
@@ -252,6 +264,7 @@ def keras_hub_step(size: Size, precision: str) -> Callable[[], object]:
 
 IMPLEMENTATIONS = {
     "bert-keras": bert_keras_step,
+    "muon": functools.partial(bert_keras_step, optimizer="muon"),
     "tf-models-official": model_garden_step,
     "keras-hub": keras_hub_step,
     "transformers": transformers_step,
@@ -274,12 +287,12 @@ def rows(args: argparse.Namespace) -> Iterator[list[str]]:
     for size_name in args.sizes:
         for precision in args.precisions:
             with contextlib.ExitStack() as stack:
-                workers = {
-                    name: stack.enter_context(
-                        measuring.Worker("benchmarks.step", name, size_name, precision)
-                    )
-                    for name in args.implementations
-                }
+                workers = {}
+                for name in args.implementations:
+                    own_name, _, directory = name.partition("@")
+                    words = ("benchmarks.step", own_name, size_name, precision)
+                    worker = measuring.Worker(*words, directory=directory or None)
+                    workers[name] = stack.enter_context(worker)
                 speeds = measuring.speeds_in_turns(
                     workers, num_turns=args.turns, seconds=args.seconds
                 )
@@ -301,7 +314,8 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=4.0, help="of one turn")
     args = parser.parse_args()
-    print(measuring.machine(*args.implementations, "tensorflow", "keras", "torch"))
+    packages = [name for name in args.implementations if name in installed]
+    print(measuring.machine(*packages, "tensorflow", "keras", "torch"))
     print("Tokens per second; the same per second of processor time.")
     header = ["model", "precision", *args.implementations]
     measuring.print_table(header, rows(args))
