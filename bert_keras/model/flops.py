@@ -55,15 +55,20 @@ def encoder_flops_per_example(config: BertConfig, length: int) -> int:
 
 
 def muon_flops_per_step(config: BertConfig, *, next_sentence: bool) -> int:
-    """Counts the matrix products of a step of Muon, whatever the batch: for each hidden
-    matrix of m x n, m <= n, five times `X X'`, its square, and their sum times X."""
+    """Counts the matrix products of a step of Muon, whatever the batch.
+
+    For each hidden matrix of m x n, m <= n, five times the Gram matrix, its square, and
+    their sum times the matrix. Where n is over 1.5 m, only two Gram matrices and two
+    products with the matrix, beside 14 of m x m: see `optimization.orthogonalized`.
+    """
     hidden = ("encoder/layer_", "masked_lm_head/transform")
     hidden += ("encoder/pooler",) * next_sentence
     products = 0
     for name, shape in _kernels(config).items():
         if name.startswith(hidden):
             m, n = sorted(shape)
-            products += 5 * (2 * m * n * m + m * m * m)
+            wide, square = (4, 14) if 2 * n > 3 * m else (10, 5)
+            products += wide * m * n * m + square * m * m * m
     return 2 * products
 
 

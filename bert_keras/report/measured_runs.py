@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 class MeasuredRun(NamedTuple):
     petaflop: float
-    """Matrix products of the training, Muon's included, as `model.flops` counts them;
-    evaluations are left out."""
+    """Matrix products of the training, Muon's included, as `model.flops` counts them
+    now; evaluations are left out."""
     num_tokens: float
     """Trained on, padding left out."""
     loss: float
@@ -22,11 +22,11 @@ class MeasuredRun(NamedTuple):
 
 
 RUNS = (
-    MeasuredRun(0.0220, 4.9e6, 5.30, 55.2),
-    MeasuredRun(0.133, 4.9e6, 4.71, 57.3),
-    MeasuredRun(0.389, 14.3e6, 4.11, 62.4),
-    MeasuredRun(2.84, 52.2e6, 3.30, 66.8),
-    MeasuredRun(7.36, 135.4e6, 2.85, 69.7),
+    MeasuredRun(0.0217, 4.9e6, 5.30, 55.2),
+    MeasuredRun(0.128, 4.9e6, 4.71, 57.3),
+    MeasuredRun(0.375, 14.3e6, 4.11, 62.4),
+    MeasuredRun(2.75, 52.2e6, 3.30, 66.8),
+    MeasuredRun(7.13, 135.4e6, 2.85, 69.7),
 )
 """By cost: models of 2 x 128, of 4 x 256 twice, and of 4 x 384 twice."""
 MAX_PETAFLOP = 3 * RUNS[-1].petaflop

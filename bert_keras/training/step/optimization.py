@@ -304,27 +304,54 @@ class Muon(BertAdamW):
             orthogonalized(part, self.products)
             for part in tf.split(ahead, num_matrices, axis=1)
         ]
-        update = tf.concat(parts, axis=1) * MUON_SCALE * math.sqrt(max(parts[0].shape))
+        # Scalars first: each product with a matrix is a pass over memory.
+        scale = learning_rate * (MUON_SCALE * math.sqrt(max(parts[0].shape)))
+        change = scale * tf.concat(parts, axis=1)
         if self.decays(variable.path):
-            update += self.weight_decay_rate * weights
-        return weights - learning_rate * update, m
+            change += learning_rate * self.weight_decay_rate * weights
+        return weights - change, m
 
 
 def orthogonalized(matrix, products: str = "float32"):
     """Moves all singular values of a matrix near 1, to between 0.7 and 1.2.
 
-    Five steps of a quintic Newton-Schulz iteration use the factors of Jordan et al.
+    Five steps of a quintic Newton-Schulz iteration, with Jordan et al.'s coefficients,
+    multiply the matrix by polynomials of its Gram matrix. Where one side is over 1.5
+    times the other, it takes fewer operations to multiply the polynomials of several
+    steps by one another first, since they are as small as the Gram matrix (Zhang et
+    al., 2026, "Gram Newton-Schulz").
     """
     is_high = matrix.shape[0] > matrix.shape[1]
-    x = tf.transpose(matrix) if is_high else matrix
-    x = tf.cast(x / (tf.norm(x) + 1e-7), products)
-    for _ in range(5):
-        square = tf.matmul(x, x, transpose_b=True)
-        x = 3.4445 * x + tf.matmul(
-            -4.7750 * square + 2.0315 * tf.matmul(square, square), x
-        )
-    x = tf.cast(x, matrix.dtype)
-    return tf.transpose(x) if is_high else x
+    size, length = sorted(matrix.shape)
+
+    def gram_matrix(x):
+        return tf.matmul(x, x, transpose_a=is_high, transpose_b=not is_high)
+
+    def multiplied(x, factor):
+        return tf.matmul(x, factor) if is_high else tf.matmul(factor, x)
+
+    x = tf.cast(matrix / (tf.norm(matrix) + 1e-7), products)
+    if 2 * length <= 3 * size:
+        for _ in range(5):
+            gram = gram_matrix(x)
+            change = -4.7750 * gram + 2.0315 * tf.matmul(gram, gram)
+            x = 3.4445 * x + multiplied(x, change)
+        return tf.cast(x, matrix.dtype)
+    identity = tf.eye(size)
+    # Rounding errors grow in a Gram matrix that is computed from an earlier one: five
+    # steps at once diverge in bfloat16. The last two begin with the product itself.
+    for num_steps in (3, 2):
+        gram, factors = gram_matrix(x), None
+        for step in range(num_steps):
+            # Rounded to bfloat16 once: the sum is nearly a multiple of the identity.
+            square = tf.cast(tf.matmul(gram, gram), tf.float32)
+            factor = 3.4445 * identity - 4.7750 * tf.cast(gram, tf.float32)
+            factor = tf.cast(factor + 2.0315 * square, products)
+            factors = factor if factors is None else tf.matmul(factor, factors)
+            if step < num_steps - 1:
+                gram = tf.matmul(tf.matmul(factor, gram), factor)
+        x = multiplied(x, factors)
+    return tf.cast(x, matrix.dtype)
 
 
 def _bias(beta: float, num_updates):

@@ -96,14 +96,14 @@ def test_bert_base():
 
 
 def test_the_products_of_muon():
-    """Literally: of H = 4 and matrices of 4 x 4 and 4 x 8, five iterations each.
-
-    X X' and the sum times X are m * m * n products each, the square m * m * m.
+    """Literally: of H = 4 and matrices of 4 x 4, five iterations of three products,
+    each of m * m * m; of 4 x 8 two Gram matrices, fourteen products of two polynomials
+    or of a polynomial and a Gram matrix, and two products with the matrix.
     """
     sizes = architecture.BertConfig(
         hidden_size=4, num_attention_heads=2, intermediate_size=8, num_hidden_layers=2
     )
-    square, wide = 64 + 64 + 64, 128 + 128 + 64
+    square, wide = 5 * (64 + 64 + 64), 2 * 128 + 14 * 64 + 2 * 128
     per_layer = 4 * square + 2 * wide
     counted = flops.muon_flops_per_step(sizes, next_sentence=True)
-    assert counted == 2 * 5 * (2 * per_layer + 2 * square) == 32_000
+    assert counted == 2 * (2 * per_layer + 2 * square) == 30_464
