@@ -1,13 +1,13 @@
 """Fine-tuning: a task's data and an encoder become a tuned run."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from bert_keras.checkpoints import run_directory, starting_point, weights
+from bert_keras.checkpoints import run_directory, starting_point
 from bert_keras.core import files
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import architecture, finetuning, tasks
@@ -94,7 +94,7 @@ def finetune(
             "from_scratch": from_scratch,
         }
         if not from_scratch:
-            _check_has_not_seen_rows_apart(start, init.path, settings, recorded)
+            check_rows_apart_are_new(settings, recorded, init=init.path)
         adapter, pooler = None, "encoder/pooler/kernel"
         if settings.lora_rank is not None:
             if from_scratch:
@@ -150,22 +150,27 @@ def finetune(
     return run.run(job)
 
 
-def _check_has_not_seen_rows_apart(
-    start: weights.Checkpoint,
-    path: str | Path,
+def check_rows_apart_are_new(
     settings: finetuning.FinetuningConfig,
-    recorded: dict[str, Any],
+    recorded: Mapping[str, Any],
+    **checkpoints: str | Path | None,
 ) -> None:
-    """Rows that are set aside must be new to the first weights, too."""
-    share = start.settings.calibration_fraction if start.settings else 0.0
-    inputs = files.path(path) / run_directory.INPUTS_NAME
-    if share >= settings.calibration_fraction or not inputs.is_file():
-        return
-    if files.read_json(inputs).get("train_sha256") == recorded["train_sha256"]:
-        raise InputError(
-            f"--init {path}: was trained on rows of the same file that --calibrate "
-            "sets aside: leave --calibrate out, or take a checkpoint from before"
-        )
+    """Rows that are set aside must be new to first weights and teachers, too, which are
+    given by option."""
+    for option, path in checkpoints.items():
+        if path is None or not settings.calibration_fraction:
+            continue
+        inputs = files.path(path) / run_directory.INPUTS_NAME
+        known = files.read_json(inputs) if inputs.is_file() else {}
+        if known.get("train_sha256") != recorded["train_sha256"]:
+            continue
+        theirs = run_directory.read_settings(inputs.parent, finetuning.FinetuningConfig)
+        if not theirs or theirs.calibration_fraction < settings.calibration_fraction:
+            raise InputError(
+                f"--{option} {path}: was trained on rows of the same file that "
+                "--calibrate sets aside: leave --calibrate out, or take a checkpoint "
+                "from before"
+            )
 
 
 def check_settings(

@@ -39,8 +39,8 @@ def calibrate(
 
     Args:
         data: labelled rows, drawn as the texts to come will be, that neither training
-            nor the choice of the checkpoint has seen; `None`: those that `finetune
-            --calibrate` set aside.
+            nor the choice of the checkpoint has seen; `None`, or the training file:
+            those that `finetune --calibrate` set aside.
         by_label: a threshold for each label of texts, so that of the answers with each
             one the share `precision` is right.
 
@@ -55,11 +55,7 @@ def calibrate(
     # 1. Read the run and the rows.
     directory = files.path(model_dir)
     run_directory.read_task(directory, kinds=registry.LABELLED, verb="finetune")
-    if data is None:
-        path, part = _set_aside(directory)
-    else:
-        path, part = files.path(data), None
-        _check_is_new_to(directory, path)
+    path, part = _rows_new_to(directory, data)
     try:
         run_directory.read_calibration(directory)
     except InputError as error:
@@ -100,6 +96,13 @@ def calibrate(
     # rows, by which `predict` notices others.
     temperature = promise.get("temperature", 1.0)
     measured = drift.measure(rows, answers, model.tokenizer, temperature=temperature)
+    num_different, needed = len({*rows.keys()}), thresholds.fewest_rows(**common)
+    if num_different < needed:
+        logger.warning(
+            "%s: the rows are about %d different things, fewer than the %d that the "
+            "promise needs: it is only for texts that repeat as often",
+            *(path, num_different, needed),
+        )
     calibration = tasks.Calibration(
         data_sha256=splits.file_hash(path),
         examples=kind.answered or kind.examples,
@@ -217,40 +220,38 @@ def in_first_part(keys: Sequence[str]) -> np.ndarray:
     return np.array(first, bool)
 
 
-def _set_aside(directory: Path) -> tuple[Path, splits.Part]:
-    """Returns the training file of a run, and the part that it has not seen."""
+def _rows_new_to(
+    directory: Path, data: str | Path | None
+) -> tuple[Path, splits.Part | None]:
+    """Returns a file of rows that a run has not seen, and the part that they are of its
+    training file; `None`: they are the whole file."""
     settings = run_directory.read_settings(directory, finetuning.FinetuningConfig)
-    if settings is None or (part := splits.calibration_part(settings)) is None:
+    part = splits.calibration_part(settings) if settings else None
+    if data is None and part is None:
         raise InputError(
             f"{directory}: `finetune --calibrate` set no rows aside: give rows that "
             "the run has not seen with --data"
         )
+    inputs = directory / run_directory.INPUTS_NAME
+    recorded = files.read_json(inputs) if inputs.is_file() else {}
     results = run_directory.read_results(directory) or {}
-    path = files.path(results.get("environment", {}).get("train", ""))
-    recorded = _recorded_inputs(directory).get("train_sha256")
-    if not path.is_file() or splits.file_hash(path) != recorded:
+    path = files.path(data or results.get("environment", {}).get("train", ""))
+    digest = splits.file_hash(path) if data or path.is_file() else ""
+    is_trained_on = digest == recorded.get("train_sha256")
+    if part and is_trained_on:
+        return path, part
+    if data is None:
         raise InputError(
             f"{path}: is not the training file of {directory} any more, in which "
-            f"--calibrate {part.name} are: put it back, or give other rows with --data"
+            f"--calibrate {part and part.name} are: give it, or other rows, with --data"
         )
-    return path, part
-
-
-def _recorded_inputs(directory: Path) -> dict[str, Any]:
-    inputs = directory / run_directory.INPUTS_NAME
-    return files.read_json(inputs) if inputs.is_file() else {}
-
-
-def _check_is_new_to(directory: Path, path: Path) -> None:
-    recorded = _recorded_inputs(directory)
-    seen = {"trained": [recorded.get("train_sha256")]}
-    seen["evaluated"] = recorded.get("dev_sha256") or []
-    for verb, hashes in seen.items():
-        if splits.file_hash(path) in hashes:
-            raise InputError(
-                f"--data {path}: the run was {verb} on this very file, which says too "
-                "much good of it: give labelled rows that it has not seen"
-            )
+    if is_trained_on or digest in (recorded.get("dev_sha256") or []):
+        raise InputError(
+            f"--data {path}: the run was {'trained' if is_trained_on else 'evaluated'} "
+            "on this very file, which says too much good of it: give labelled rows "
+            "that it has not seen"
+        )
+    return path, None
 
 
 def _advice(

@@ -4,6 +4,7 @@ from typing import Self
 
 import pydantic
 
+from bert_keras.core.errors import InputError
 from bert_keras.core.settings import tasks
 from bert_keras.kinds.kind import LOSS, Labelled, Metric, Names, Usage, classifier_names
 from bert_keras.kinds.tagging import tag_schemes
@@ -116,6 +117,12 @@ class Tagging(Labelled):
     def check(self, settings, task, bert_config, dev):
         if layers := settings.feature_layers:
             tasks.feature_layer_numbers(layers, bert_config.num_hidden_layers)
+        is_plain = tag_schemes.scheme_of(task.labels or ()) == "plain"
+        if settings.calibration_fraction and is_plain:
+            raise InputError(
+                "`calibration_fraction` is for answers that `bert-keras calibrate` can "
+                "promise, got tags without entities: leave --calibrate out"
+            )
 
     def main_metric(self, settings, labels):
         is_plain = labels and tag_schemes.scheme_of(labels) == "plain"

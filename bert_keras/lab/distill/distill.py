@@ -28,7 +28,7 @@ from bert_keras.lab.distill import data as distill_data
 from bert_keras.lab.distill import student as students
 from bert_keras.labelled import dataset
 from bert_keras.model import distillation
-from bert_keras.training import run
+from bert_keras.training import finetune, run
 from bert_keras.training.finetuning import job as tuning
 from bert_keras.training.finetuning import learning
 from bert_keras.training.step import engine
@@ -97,6 +97,8 @@ def distill(
         run_inputs, texts, facts = distill_data.read_data(
             settings, checkpoint, learner, teacher, train, dev
         )
+        seen = {"teacher": teacher, "student": student}
+        finetune.check_rows_apart_are_new(settings, run_inputs.recorded, **seen)
         if answers is not None and not losses.soft_weight:
             raise InputError("--answers: none are learnt from: leave it out")
         # Relation heads divide both hidden sizes; by default they are the greatest

@@ -249,6 +249,7 @@ PLACES = {
     "w1  电影 w2": "w1 电 影 w2",
     "W1 Ä 😀 unlikelier": "W1 Ä 😀 unlikelier",
     "w1\x00w2 \u200bw3": "w1\x00w2 w3",
+    "qqq zzz qqq": "qqq zzz qqq",
     "": "",
     " \n": "",
 }

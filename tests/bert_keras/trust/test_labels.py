@@ -1,6 +1,7 @@
 """`bert-keras check-labels`: its table, its page and its files to train on."""
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -22,6 +23,8 @@ from bert_keras.labelled import dataset
 from bert_keras.trust import labels
 from tests import make
 from tests.bert_keras.kinds import kind_data
+from tests.bert_keras.search.test_search import limited_files
+from tests.bert_keras.training.step import test_learner
 
 VOCABULARY = tokenization.Vocabulary(
     (*features.SPECIAL_TOKENS, *kind_data.GOOD, *kind_data.BAD, *kind_data.FILLER)
@@ -182,7 +185,7 @@ def test_no_file_is_left_where_every_row_is_dropped(opinions, tmp_path):
     assert (output / "cleaned.tsv").read_text() == train.read_text()
 
 
-def run(opinions, output, *, train: Path | None = None, **changes):
+def run(opinions, output, *, train: Path | None = None, strategy=None, **changes):
     values = {"task": "text", **QUICK, **changes}
     num_folds = values.pop("num_folds", 3)
     settings = finetuning.FinetuningConfig(**values)
@@ -192,7 +195,7 @@ def run(opinions, output, *, train: Path | None = None, **changes):
         init=conversion.init(str(opinions.folder / "init")),
         folds=num_folds,
         output_dir=output,
-        strategy=tf.distribute.get_strategy(),
+        strategy=strategy or tf.distribute.get_strategy(),
     )
 
 
@@ -219,6 +222,44 @@ def test_two_at_once_do_not_mix(opinions, tmp_path):
     with ownership.owned(tmp_path / "checked"):
         with pytest.raises(InputError, match="in use by process"):
             run(opinions, tmp_path / "checked")
+
+
+def test_a_kill_and_a_full_disk_while_files_are_written(
+    opinions, checked, tmp_path, monkeypatch
+):
+    output, replace = shutil.copytree(checked, tmp_path / "checked"), os.replace
+    for name in FINISHED:
+        (output / name).unlink()
+
+    def kill(source, target):
+        if Path(target).name == "suspects.tsv":
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", kill)
+        run(opinions, output)
+    # The table says that all is there.
+    assert [name for name in FINISHED if (output / name).exists()] == [*FINISHED[:2]]
+    message = "suspects.html: cannot be written: File too large; make room"
+    size = (checked / "suspects.html").stat().st_size
+    with limited_files(size - 1), pytest.raises(InputError, match=message):
+        run(opinions, output)
+    assert not (output / "suspects.tsv").exists()
+    run(opinions, output)
+    assert contents(output) == contents(checked)
+    assert not [*output.glob(".*")]
+
+
+@pytest.mark.slow
+def test_two_replicas_find_what_one_device_finds(opinions, checked, tmp_path):
+    run(opinions, tmp_path / "two", strategy=test_learner.mirrored(2))
+    one, two = table_of(checked), table_of(tmp_path / "two")
+    for name in ("line", "label", "likelier", "reason"):
+        assert [row[name] for row in two] == [row[name] for row in one]
+    for name in ("p(label)", "p(likelier)"):
+        shares = [[float(row[name]) for row in table] for table in (one, two)]
+        np.testing.assert_allclose(*shares, atol=2e-3)
 
 
 def test_a_directory_of_something_else_is_left_alone(opinions, checked, tmp_path):

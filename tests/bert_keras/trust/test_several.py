@@ -17,6 +17,7 @@ from bert_keras.checkpoints import run_directory
 from bert_keras.core.errors import InputError
 from bert_keras.core.settings import finetuning, tasks
 from bert_keras.data import features, tokenization
+from bert_keras.export import formats
 from bert_keras.inference import finetuned
 from bert_keras.kinds.tagging import dataset as tagging
 from bert_keras.kinds.tagging import ner, tag_schemes
@@ -357,6 +358,85 @@ def check_entities(actual, expected):
         assert places == [e[:3] for e in right]
         shares = [e["probability"] for e in found]
         np.testing.assert_allclose(shares, [e[3] for e in right], atol=1e-4)
+
+
+# ---- files of ids and numbers --------------------------------------------------------
+
+
+FORMS = [
+    pytest.param(form, id=form, marks=marks)
+    for form, marks in (("onnx", ()), ("litert", pytest.mark.slow))
+]
+
+
+def exported(run, form, folder, texts):
+    """The logits of a file for texts of six whole words, and what is beside it."""
+    pytest.importorskip({"litert": "ai_edge_litert"}.get(form, "tf2onnx"))
+    export.export_model(run, folder / "out", to=form)
+    vocabulary = (folder / "out/vocab.txt").read_text().splitlines()
+    rows = [f"[CLS] {text} [SEP]".split() for text in texts]
+    ids = np.int32([[*map(vocabulary.index, row)] for row in rows])
+    inputs = {"input_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    load = formats.ID_FORMATS[form].load
+    path = folder / "out" / formats.ID_FORMATS[form].file_name
+    labels = (folder / "out/labels.txt").read_text().splitlines()
+    decisions = json.loads((folder / "out/decisions.json").read_text())
+    return load(path)({"input_ids": ids, **inputs})["logits"], labels, decisions
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_labels_by_a_line_of_numpy(form, labels, tmp_path):
+    run, _, _, texts, *_ = labels
+    logits, names, decisions = exported(run, form, tmp_path, texts[:100])
+    shares = 1 / (1 + np.exp(-logits.astype(float) / decisions["temperature"]))
+    limits = np.array([decisions["thresholds"][name] for name in names])
+    records = bert_keras.load(run).predict(texts[:100])
+    expected = [record.prediction for record in records]
+    assert [tuple(np.array(names)[row]) for row in shares >= limits] == expected
+    assert len({*expected}) > 4
+    found = [[*record.probabilities.values()] for record in records]
+    np.testing.assert_allclose(found, shares, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_entities_by_a_few_lines_of_numpy(form, texts, tmp_path):
+    inputs = [" ".join(words) for words in texts.sentences[:100]]
+    logits, names, decisions = exported(texts.run, form, tmp_path, inputs)
+    # Without those of [CLS] and [SEP].
+    logits = logits[:, 1:-1].astype(float)
+    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares = (shares / shares.sum(axis=-1, keepdims=True)).max(axis=-1)
+    num_left_out = 0
+    records = bert_keras.load(texts.run).predict(inputs)
+    for best, of_words, record in zip(
+        logits.argmax(axis=-1), shares, records, strict=True
+    ):
+        tags, found = [names[place] for place in best], []
+        for n, tag in enumerate(tags):
+            goes_on = n and tag[0] == "I" and tags[n - 1][1:] == tag[1:]
+            if goes_on:
+                found[-1][-1] = n + 1
+            elif tag != "O":
+                found.append([tag[2:], n, n + 1])
+                tags[n] = f"B-{tag[2:]}"
+        given = []
+        for name, start, end in found:
+            p = of_words[start:end].mean()
+            odds = np.log(p / (1 - p)) / decisions["temperature"]
+            if (p := 1 / (1 + np.exp(-odds))) >= decisions["threshold"]:
+                given.append((name, start, end, p))
+            else:
+                tags[start:end] = ["O"] * (end - start)
+                num_left_out += 1
+        assert [*record.prediction] == tags
+        words = [
+            (e.label, *(len(record.text[:at].split()) for at in (e.start, e.end)))
+            for e in record.entities
+        ]
+        assert words == [entity[:3] for entity in given]
+        actual = [entity.probability for entity in record.entities]
+        np.testing.assert_allclose(actual, [e[3] for e in given], atol=1e-4)
+    assert num_left_out > 20
 
 
 # ---- what depends on what, and what is refused ---------------------------------------
