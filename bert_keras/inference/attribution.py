@@ -171,14 +171,13 @@ class Explainer:
         for segment, text in enumerate(texts):
             ids, starts, ends = self._offsets.encode(text)
             is_first = ~vocabulary.is_continuation[ids]
-            # The words of the pieces that are left of a text that was cut.
-            of_pieces = len(words) - 1 + np.cumsum(is_first)
-            if segment == len(texts) - 1:
-                of_pieces = of_pieces[skipped:]
             is_here = is_piece & (batch["segment_ids"][0] == segment)
-            word_of[is_here] = tokenization.shortened(
-                of_pieces, is_here.sum(), keeps_tail=self._keeps_tail
+            # The pieces that are left of a text that was cut.
+            first = skipped if segment == len(texts) - 1 else 0
+            left = tokenization.shortened(
+                *(range(first, len(ids)), is_here.sum()), keeps_tail=self._keeps_tail
             )
+            word_of[is_here] = len(words) - 1 + np.cumsum(is_first)[[*left]]
             ends = ends[np.append(is_first, True)[1:]]
             places = zip(starts[is_first].tolist(), ends.tolist(), strict=True)
             words += [Word(segment, *place) for place in places]

@@ -94,7 +94,7 @@ def measure(
         # Of several answers to an example, the least sure one counts.
         shares, _, texts = candidates.answered(temperature)
         least = np.ones(len(data))
-        np.minimum.at(least, slice(None) if texts is None else texts, shares)
+        np.minimum.at(least, np.arange(len(data)) if texts is None else texts, shares)
         values["confidence"] = np.nan_to_num(least[rows], nan=0.0)
     # A model's numbers differ a little from batch to batch.
     arrays = {name: np.round(array, 4) for name, array in values.items()}

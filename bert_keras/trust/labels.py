@@ -26,7 +26,7 @@ from bert_keras.trust import confident_learning
 logger = logging.getLogger(__name__)
 
 TABLE_NAME, PAGE_NAME = "suspects.tsv", "suspects.html"
-COLUMNS = ("line", "action", "reason", "label", "likelier")
+COLUMNS: tuple[str, ...] = ("line", "action", "reason", "label", "likelier")
 COLUMNS += ("p(label)", "p(likelier)", "text")
 
 ACTIONS = ("keep", "drop", "relabel")
