@@ -106,7 +106,8 @@ def deletion_losses(
     # The rank of each word in each order; those that were not read come last.
     rng = np.random.default_rng(splits.number_of("\0".join(explanation.texts)))
     keys = np.stack([-values, *rng.random((NUM_RANDOM_ORDERS, len(values)))])
-    ranks = np.where(is_read, keys, np.inf).argsort(axis=1).argsort(axis=1)
+    keys = np.where(is_read, keys, np.inf)
+    ranks = keys.argsort(axis=1, kind="stable").argsort(axis=1)
     counts = np.maximum(1, np.round(np.array(SHARES) * count))
     is_masked = ranks[:, None] < counts[:, None]
     scores = explainer.scores_without(number, is_masked.reshape(-1, len(values)))
