@@ -93,9 +93,9 @@ def measure(
     if (candidates := answers.candidates()) is not None:
         # Of several answers to an example, the least sure one counts.
         shares, _, texts = candidates.answered(temperature)
-        least = np.ones(len(data))
+        shares, least = np.nan_to_num(shares, nan=0.0), np.ones(len(data))
         np.minimum.at(least, np.arange(len(data)) if texts is None else texts, shares)
-        values["confidence"] = np.nan_to_num(least[rows], nan=0.0)
+        values["confidence"] = least[rows]
     # A model's numbers differ a little from batch to batch.
     arrays = {name: np.round(array, 4) for name, array in values.items()}
     return Measured([keys[row] for row in rows], arrays)
