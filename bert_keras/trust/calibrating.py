@@ -151,13 +151,13 @@ def _with_threshold(
         limits, counts, lacking = {}, {}, []
         every = thresholds.choose_by_label(parts[0], parts[1], temperature, **common)
         for label, tested in every.items():
-            columns, index = (tested.num_answered, tested.num_wrong), tested.lowest
-            counts[label] = (int(columns[0][-1]), 0, 0)
+            index, columns = tested.lowest, (tested.num_answered, tested.num_wrong)
+            given, wrong = (0 if index is None else int(c[index]) for c in columns)
+            counts[label] = (int(columns[0][-1]), given, wrong)
             if index is None:
                 lacking.append(f"{label} ({counts[label][0]} {noun})")
-                continue
-            limits[label] = float(tested.thresholds[index])
-            counts[label] = (counts[label][0], *(int(c[index]) for c in columns))
+            else:
+                limits[label] = float(tested.thresholds[index])
         message = "too few or too often wrong: " + ", ".join(lacking)
         if not limits:
             raise InputError(
