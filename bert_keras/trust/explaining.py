@@ -129,9 +129,11 @@ def verdict(losses: np.ndarray) -> str:
     claim = "These explanations are no better than random ones: do not rely on them"
     if gains.mean() > 1.645 * gains.std(ddof=1) / math.sqrt(count):
         claim = "The words with the highest attributions matter more than random words"
+    # A zero added makes 0.00 of -0.00.
+    means = losses.mean(axis=0).round(2) + 0.0
     curve = ", ".join(
         f"{ours:.2f} (random: {random:.2f}) without {100 * share:.0f} % of the words"
-        for share, ours, random in zip(SHARES, *losses.mean(axis=0), strict=True)
+        for share, ours, random in zip(SHARES, *means, strict=True)
     )
     return f"{claim}. Mean loss of {count:,} scores: {curve}."
 

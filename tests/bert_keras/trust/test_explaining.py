@@ -582,6 +582,7 @@ def test_the_verdict_says_when_the_order_means_nothing():
     # By chance alone, one-sided 95 %.
     chance = [explaining.verdict(rng.normal(size=(40, 2, 4))) for _ in range(400)]
     assert 4 < sum(not sentence.startswith(claim) for sentence in chance) < 40
+    assert "-0.00" not in explaining.verdict(np.full((40, 2, 4), -1e-9))
     assert explaining.verdict(losses[:9]) == (
         "These explanations were not compared with random ones, for which 10 answers "
         "to texts of two words are needed, got 9."
