@@ -149,8 +149,8 @@ def _with_threshold(
     # 1. A threshold for each label.
     if by_label:
         limits, counts, lacking = {}, {}, []
-        every = thresholds.choose_by_label(parts[0], parts[1], temperature, **common)
-        for label, tested in every.items():
+        by_name = thresholds.choose_by_label(parts[0], parts[1], temperature, **common)
+        for label, tested in by_name.items():
             index, columns = tested.lowest, (tested.num_answered, tested.num_wrong)
             given, wrong = (0 if index is None else int(c[index]) for c in columns)
             counts[label] = (int(columns[0][-1]), given, wrong)

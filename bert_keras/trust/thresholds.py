@@ -184,18 +184,21 @@ def choose_by_label(
     precision: float,
     confidence: float,
 ) -> dict[str, Tested]:
-    """Tests the answers with each label by themselves, of which a text has one at most,
-    so that they are independent. All verdicts hold together with `confidence`
-    (Bonferroni); the labels are those of the first part."""
-    names, found = np.unique(first.labels).tolist(), {}
-    for name in names:
-        of_label = (part.take(part.labels == name) for part in (first, second))
-        found[name] = choose_threshold(
+    """Chooses a threshold for each label of the answers in the first part.
+
+    A text has each label once at most, so the answers with one label are independent of
+    one another. All verdicts hold together with the probability `confidence`
+    (Bonferroni). `texts` of the candidates are not used.
+    """
+    labels, tested = np.unique(first.labels).tolist(), {}
+    for label in labels:
+        of_label = (part.take(part.labels == label) for part in (first, second))
+        tested[label] = choose_threshold(
             *(part.answered(temperature)._replace(texts=None) for part in of_label),
             precision=precision,
-            confidence=1 - (1 - confidence) / len(names),
+            confidence=1 - (1 - confidence) / len(labels),
         )
-    return found
+    return tested
 
 
 def half_width(distances: np.ndarray, *, precision: float, confidence: float) -> float:

@@ -212,8 +212,8 @@ class Calibration(Decision):
     after: tuple[tuple[float, float, float], ...] = ()
     """The same of the calibrated ones."""
     by_label: dict[str, tuple[int, int, int]] = {}
-    """Of a promise for each label: rows of `num_rows` for which it is the likeliest or
-    found, those that are given it, and those of these to which it is wrong."""
+    """Of a promise for each label: how many of the `num_rows` answers have this label,
+    how many of these are given, and how many of the given ones are wrong."""
     inputs: dict[str, Distribution] = {}
     """The rows and their answers, by names of `labelled.drift.QUANTITIES`."""
 

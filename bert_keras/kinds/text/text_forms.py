@@ -243,8 +243,8 @@ class TextAnswers(dataset.Answers):
     def candidates(self) -> dataset.Candidates | None:
         if self.task.labels is None:
             return None
-        found = dataset.Candidates.of_classes(self.logits, self.targets)
-        return found._replace(labels=np.array(self.task.labels)[found.answers])
+        classes = dataset.Candidates.of_classes(self.logits, self.targets)
+        return classes._replace(labels=np.array(self.task.labels)[classes.answers])
 
     def judged_labels(self) -> dataset.JudgedLabels:
         names, rows = np.array(self.task.labels, object), np.arange(len(self.rows))
@@ -328,8 +328,8 @@ class MultiLabelAnswers(TextAnswers):
         rows, labels = np.nonzero(self.probabilities() >= THRESHOLD)
         targets = 0 * self.logits if self.targets is None else self.targets
         right = targets[rows, labels] > 0
-        found = dataset.Candidates.of_several(self.logits[rows, labels], right, rows)
-        return found._replace(labels=np.array(self.task.labels)[labels])
+        logits, names = self.logits[rows, labels], np.array(self.task.labels)[labels]
+        return dataset.Candidates.of_several(logits, right, rows)._replace(labels=names)
 
     def judged_labels(self) -> dataset.JudgedLabels:
         rows, groups = (axis.ravel() for axis in np.indices(self.targets.shape))
