@@ -104,7 +104,7 @@ def encode_bucket(
     counts["duplicate_documents"] += len(arrived) - len(unique)
     del arrived
     dtype = np.dtype(tokenization.typecode_for(len(vocabulary)))
-    if config.packing == "full_sentences":
+    if config.packing != "sentence_pairs":
         tokens, spans = instances.make_full_sentence_spans(
             unique, separator=vocabulary.sep_id, dtype=dtype, config=config
         )

@@ -367,8 +367,9 @@ def make_full_sentence_spans(
     fit, with one separator between documents. Each duplicate has another random order
     of the documents. Nothing is left out: a sentence longer than an instance continues
     in the next instance. A share of the instances, `short_seq_prob`, aims at a random
-    shorter length: as many whole sentences as fit, or one that is longer. Returns the
-    tokens of all duplicates, with separators, and instances with an empty B.
+    shorter length: as many whole sentences as fit, or one that is longer. With
+    `single_sentences` each instance aims at one. Returns the tokens of all duplicates,
+    with separators, and instances with an empty B.
     """
     limit = config.max_seq_length - 2  # [CLS] A [SEP]
     num_tokens = sum(len(document.token_ids) + 1 for document in documents)
@@ -407,7 +408,7 @@ def make_full_sentence_spans(
             while sentence_ends[index] - start > limit:
                 packed.append((start, start + limit))
                 start += limit
-            target = limit
+            target = 1 if config.packing == "single_sentences" else limit
             if config.short_seq_prob and rng.random() < config.short_seq_prob:
                 target = 1 + below(limit, rng)
             # A sentence longer than its target is an instance too.

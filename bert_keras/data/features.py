@@ -96,8 +96,8 @@ def pretraining_features(
 
 
 def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
-    """Returns the features that the model receives: `pretraining_features`, of
-    `full_sentences` without `next_sentence_labels`.
+    """Returns the features that the model receives: `pretraining_features`,
+    `next_sentence_labels` of sentence pairs only.
 
     A packed row has those of several masked examples end to end, padding at its end,
     with these differences.
@@ -126,8 +126,8 @@ def record_features(config: ExamplesConfig) -> tuple[Feature, ...]:
     A record for dynamic masking holds only the tokens, not padded, and
     `next_sentence_labels`; in a packed record each instance begins with the next
     `[CLS]`. A packed record has a label for each instance, but not for empty slots.
-    Static records of `full_sentences` may hold meaningless `next_sentence_labels`,
-    which are left out here.
+    Static records without pairs may hold meaningless `next_sentence_labels`, which are
+    left out here.
     """
     is_varying = {
         "input_ids": config.masking == "dynamic",

@@ -109,6 +109,8 @@ def describe_examples(
         yield "made by another program: how is not known"
     if config.packing == "full_sentences":
         yield "full sentences across documents, no next-sentence prediction"
+    elif config.packing == "single_sentences":
+        yield "each sentence alone, no next-sentence prediction"
     if config.masking == "dynamic":
         yield (
             "masked when loaded; shown as in the first epoch of a run with seed "
@@ -177,7 +179,7 @@ def describe_example(
             kinds["kept" if shown == true else "random"] += 1
             text += f"{shown}→{true}"
         texts[example["segment_ids"][position]] += text
-    label = "full sentences"
+    label = "no pair"
     if "next_sentence_labels" in example:
         is_random = example["next_sentence_labels"][0]
         label = "B is random" if is_random else "B follows A"

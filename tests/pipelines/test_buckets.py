@@ -48,7 +48,7 @@ def batch_of(documents, config):
     """The whole bucket as one batch, in its order."""
     kept = instances.unique_documents(documents)
     make, more = instances.make_pair_spans, {"counts": Counter()}
-    if config.packing == "full_sentences":
+    if config.packing != "sentence_pairs":
         make, more = instances.make_full_sentence_spans, {"separator": SEP}
     tokens, spans = make(kept, dtype=np.uint16, config=config, **more)
     order = instances.shuffled(len(spans.seeds), seed=config.random_seed, bucket=0)
@@ -130,7 +130,8 @@ def test_packed_documents_are_those_that_were_packed(vocab_size, num_bytes):
 SETTINGS = [
     *({}, {"feature_names": "v2"}, {"do_whole_word_mask": True}),
     {"max_ngram_size": 3, "max_predictions_per_seq": 7},
-    *({"packing": "full_sentences"}, {"masking": "dynamic"}),
+    *({"packing": "full_sentences"}, {"packing": "single_sentences"}),
+    {"masking": "dynamic"},
     {"masking": "dynamic", "feature_names": "v2"},
     *({"masking": "dynamic", "packing": "full_sentences"}, {"max_seq_length": 200}),
 ]
@@ -145,7 +146,7 @@ def lists_of(batch, row, config):
         config.feature_names, ("input_word_ids", "input_type_ids")
     )
     if config.masking == "dynamic":
-        if config.packing == "full_sentences":
+        if config.packing != "sentence_pairs":
             return {ids: true_ids}
         return {ids: true_ids, "next_sentence_labels": label}
     padding = [0] * (config.max_seq_length - length)

@@ -390,6 +390,32 @@ def test_short_full_sentences():
     assert 1 - of[30] / of.total() == pytest.approx(0.3 * 29 / 30, abs=0.05)
 
 
+def test_single_sentences():
+    documents = [
+        make_document("a", [4, 1, 12, 2], first_id=100),
+        make_document("b", [1, 10], first_id=200),
+    ]
+    texts, spans = pack_full_sentences(
+        documents, packing="single_sentences", dupe_factor=1, random_seed=3
+    )
+    assert texts == [
+        [200],
+        [*range(201, 211)],
+        [*range(100, 104)],
+        [104],
+        # 12 tokens are more than an example holds, and its rest stays alone.
+        [*range(105, 115)],
+        [115, 116],
+        [117, 118],
+    ]
+    assert len(set(spans.seeds.tolist())) == len(texts)
+
+
+def test_single_sentences_have_no_shorter_ones():
+    with pytest.raises(ValueError, match="changes nothing with `packing=single_sent"):
+        ExamplesConfig(packing="single_sentences", short_seq_prob=0.5)
+
+
 def test_full_sentences_come_in_another_order_each_time():
     documents = [make_document(str(i), [5], first_id=10 * (i + 1)) for i in range(9)]
     texts, _ = pack_full_sentences(documents, max_seq_length=8, dupe_factor=3)

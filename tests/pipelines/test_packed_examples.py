@@ -42,8 +42,11 @@ def card(directory):
 
 @pytest.mark.parametrize(
     "change",
-    [{}, {"packing": "full_sentences"}, {"masking": "dynamic"}],
-    ids=["static", "full sentences", "dynamic"],
+    [
+        *({}, {"packing": "full_sentences"}, {"packing": "single_sentences"}),
+        {"masking": "dynamic"},
+    ],
+    ids=["static", "full sentences", "single sentences", "dynamic"],
 )
 def test_a_card_tells_of_the_same_instances(build, change):
     """Less padding, and of dynamic masks other draws."""

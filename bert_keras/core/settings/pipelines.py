@@ -55,9 +55,12 @@ class ExamplesConfig(StrictModel):
     """Mask all pieces of a word or none."""
     max_ngram_size: int = pydantic.Field(default=1, ge=1)
     """Longest run of whole words masked together, n with a share of 1 / n; 1: none."""
-    packing: Literal["sentence_pairs", "full_sentences"] = "sentence_pairs"
-    """`sentence_pairs` as in the paper; `full_sentences`: consecutive sentences, across
-    documents, up to `max_seq_length`, for training without next-sentence prediction."""
+    packing: Literal["sentence_pairs", "full_sentences", "single_sentences"] = (
+        "sentence_pairs"
+    )
+    """`sentence_pairs` as in the paper; for training without next-sentence prediction
+    `full_sentences`: consecutive sentences, across documents, up to `max_seq_length`,
+    or `single_sentences`: each one alone."""
     pack_instances: bool = False
     """Put several instances into each row of `max_seq_length` tokens, so that hardly a
     position is padding; each is trained as in a row of its own."""
@@ -85,6 +88,11 @@ class ExamplesConfig(StrictModel):
             yield (
                 "`next_sentence=balanced` needs `packing=sentence_pairs`, got "
                 f"{self.packing}: full sentences have no next sentence"
+            )
+        if self.short_seq_prob and self.packing == "single_sentences":
+            yield (
+                "`short_seq_prob` changes nothing with `packing=single_sentences`, "
+                "which leaves each sentence as long as it is: leave it out"
             )
         if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
             yield (

@@ -179,16 +179,23 @@ def test_plain_examples_are_shown_as_in_a_first_epoch(tmp_path, monkeypatch):
         assert re.findall(r"→([^\s\]]+)", shown) == expected
 
 
-def test_cased_whole_words_in_full_sentences(tmp_path):
+@pytest.mark.parametrize(
+    ("packing", "line"),
+    [
+        ("full_sentences", "full sentences across documents"),
+        ("single_sentences", "each sentence alone"),
+    ],
+)
+def test_cased_whole_words_without_pairs(tmp_path, packing, line):
     whole = dict(FIRST, segment_ids=[0] * 14)
     settings = {"do_lower_case": False, "do_whole_word_mask": True}
-    settings["packing"] = "full_sentences"
+    settings["packing"] = packing
     directory = write_examples(tmp_path / "examples", [[encode(whole)]], **settings)
     lines = describe(directory)
     assert lines[1].startswith("cased vocabulary of 16;")
     assert lines[2].startswith("15% hidden as whole words;")
-    assert lines[3] == "full sentences across documents, no next-sentence prediction"
-    assert lines[5].endswith("record 0: full sentences")
+    assert lines[3] == f"{line}, no next-sentence prediction"
+    assert lines[5].endswith("record 0: no pair")
     assert not any(line.startswith("B ") for line in lines)
 
 
