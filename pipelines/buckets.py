@@ -104,14 +104,13 @@ def encode_bucket(
     counts["duplicate_documents"] += len(arrived) - len(unique)
     del arrived
     dtype = np.dtype(tokenization.typecode_for(len(vocabulary)))
+    options: dict[str, Any] = {"dtype": dtype, "config": config, "counts": counts}
     if config.packing != "sentence_pairs":
         tokens, spans = instances.make_full_sentence_spans(
-            unique, separator=vocabulary.sep_id, dtype=dtype, config=config
+            unique, separator=vocabulary.sep_id, **options
         )
     else:
-        tokens, spans = instances.make_pair_spans(
-            unique, dtype=dtype, config=config, counts=counts
-        )
+        tokens, spans = instances.make_pair_spans(unique, **options)
     if config.next_sentence == "balanced":
         num_pairs = len(spans.seeds)
         spans = instances.balanced(spans, seed=config.random_seed, bucket=bucket)

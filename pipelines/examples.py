@@ -132,7 +132,8 @@ def build_examples(
             f"{corpus_dir}: no example could be made from {corpus.num_records} "
             "documents: expected at least two documents, or one with two sentences "
             "(with next_sentence=balanced, two documents of several sentences in a "
-            "shard); give more text to `bert-keras corpus`"
+            "shard; with max_sentence_length, a sentence that is no longer); give more "
+            "text to `bert-keras corpus`"
         )
     # 3. The manifest, last.
     finished = manifest.Manifest(
@@ -319,6 +320,7 @@ def _log_summary(
         ("empty_documents", "documents left out: no sentence of theirs has a token"),
         ("dropped_unbalanced_pairs", "pairs left out: next_sentence=balanced"),
         ("dropped_single_sentences", "sentences left out: alone in their shard"),
+        ("dropped_long_sentences", "sentences left out: over max_sentence_length"),
     ):
         if counts[name]:
             logger.info(f"examples: {counts[name]:,} {reason}")

@@ -360,6 +360,7 @@ def make_full_sentence_spans(
     separator: int,
     dtype: np.dtype,
     config: ExamplesConfig,
+    counts: Counter[str],
 ) -> tuple[np.ndarray, Spans]:
     """Packs consecutive sentences, across documents, once for each duplicate.
 
@@ -368,8 +369,9 @@ def make_full_sentence_spans(
     of the documents. Nothing is left out: a sentence longer than an instance continues
     in the next instance. A share of the instances, `short_seq_prob`, aims at a random
     shorter length: as many whole sentences as fit, or one that is longer. With
-    `single_sentences` each instance aims at one. Returns the tokens of all duplicates,
-    with separators, and instances with an empty B.
+    `single_sentences` each instance aims at one, and sentences of more tokens than
+    `max_sentence_length` are left out and counted as `dropped_long_sentences`. Returns
+    the tokens of all duplicates, with separators, and instances with an empty B.
     """
     limit = config.max_seq_length - 2  # [CLS] A [SEP]
     num_tokens = sum(len(document.token_ids) + 1 for document in documents)
@@ -403,6 +405,11 @@ def make_full_sentence_spans(
         index = 0  # of the sentence in which the next span begins
         while index < len(sentence_starts):
             start = sentence_starts[index]
+            longest = config.max_sentence_length
+            if longest is not None and sentence_ends[index] - start > longest:
+                counts["dropped_long_sentences"] += 1
+                index += 1
+                continue
             # A longer sentence gives spans of full length; the next span begins with
             # its remainder.
             while sentence_ends[index] - start > limit:

@@ -72,6 +72,12 @@ def describe_all(
     yield from data_card.card_text(card, width=_terminal_width())
 
 
+_WITHOUT_PAIRS = {
+    "full_sentences": "full sentences across documents",
+    "single_sentences": "each sentence alone",
+}
+
+
 def describe_examples(
     examples_dir: files.Path, *, vocab_path: files.Path | None, limit: int
 ) -> Iterator[str]:
@@ -107,10 +113,8 @@ def describe_examples(
         )
     else:
         yield "made by another program: how is not known"
-    if config.packing == "full_sentences":
-        yield "full sentences across documents, no next-sentence prediction"
-    elif config.packing == "single_sentences":
-        yield "each sentence alone, no next-sentence prediction"
+    if texts := _WITHOUT_PAIRS.get(config.packing):
+        yield f"{texts}, no next-sentence prediction"
     if config.masking == "dynamic":
         yield (
             "masked when loaded; shown as in the first epoch of a run with seed "

@@ -47,10 +47,11 @@ def encode(documents, *, bucket=0, **settings):
 def batch_of(documents, config):
     """The whole bucket as one batch, in its order."""
     kept = instances.unique_documents(documents)
-    make, more = instances.make_pair_spans, {"counts": Counter()}
+    make, more = instances.make_pair_spans, {}
     if config.packing != "sentence_pairs":
         make, more = instances.make_full_sentence_spans, {"separator": SEP}
-    tokens, spans = make(kept, dtype=np.uint16, config=config, **more)
+    options = {"dtype": np.uint16, "config": config, "counts": Counter()}
+    tokens, spans = make(kept, **options, **more)
     order = instances.shuffled(len(spans.seeds), seed=config.random_seed, bucket=0)
     return buckets.make_batch(
         tokens, spans.take(order), vocabulary=VOCABULARY, config=config

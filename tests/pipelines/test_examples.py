@@ -402,6 +402,28 @@ def test_a_corpus_that_is_too_small(tmp_path, build_from, texts):
     assert not list((tmp_path / "made").glob("*.tfrecord"))
 
 
+def test_sentences_that_are_too_long(build_from, caplog):
+    config = CONFIG.model_copy(
+        update={"packing": "single_sentences", "max_sentence_length": 2}
+    )
+    texts = [document(name, ["w1 w2 w3", "w4", "w5 w6"]) for name in "abc"]
+    with caplog.at_level("INFO"):
+        built = build_from(texts, config=config)
+    number = 3 * config.num_duplicates
+    assert built.counters["examples"] == 2 * number
+    assert built.counters["dropped_long_sentences"] == number
+    assert f"{number} sentences left out: over max_sentence_length" in caplog.text
+
+
+def test_no_sentence_is_short_enough(tmp_path, build_from):
+    config = CONFIG.model_copy(
+        update={"packing": "single_sentences", "max_sentence_length": 2}
+    )
+    with pytest.raises(InputError, match="with max_sentence_length, a sentence that"):
+        build_from([document("a", ["w1 w2 w3"])], config=config)
+    assert not (tmp_path / "made" / manifest.MANIFEST_NAME).exists()
+
+
 @pytest.mark.parametrize("arguments", [[], pytest.param(BEAM, marks=pytest.mark.slow)])
 def test_a_line_that_is_no_document(tmp_path, build_from, arguments):
     engine = engines.make_engine(arguments, num_workers=1 + bool(arguments))

@@ -312,12 +312,13 @@ def test_the_order_is_another_one_in_each_bucket():
 # Full sentences.
 
 
-def pack_full_sentences(documents, **settings):
+def pack_full_sentences(documents, num_dropped=0, **settings):
     settings = {"max_seq_length": 12, "packing": "full_sentences"} | settings
-    config = ExamplesConfig(**settings)
+    config, counts = ExamplesConfig(**settings), Counter()
     tokens, spans = instances.make_full_sentence_spans(
-        documents, separator=3, dtype=np.dtype("H"), config=config
+        documents, separator=3, dtype=np.dtype("H"), config=config, counts=counts
     )
+    assert counts["dropped_long_sentences"] == num_dropped
     assert (spans.b_starts == spans.b_ends).all()
     assert not spans.is_random_next.any()
     places = zip(spans.a_starts, spans.a_ends, strict=True)
@@ -411,9 +412,35 @@ def test_single_sentences():
     assert len(set(spans.seeds.tolist())) == len(texts)
 
 
-def test_single_sentences_have_no_shorter_ones():
-    with pytest.raises(ValueError, match="changes nothing with `packing=single_sent"):
-        ExamplesConfig(packing="single_sentences", short_seq_prob=0.5)
+def test_single_sentences_up_to_a_length():
+    documents = [
+        make_document("a", [4, 1, 12, 2], first_id=100),
+        make_document("b", [5, 4, 30], first_id=200),
+    ]
+    settings = {"packing": "single_sentences", "max_sentence_length": 4}
+    texts, _ = pack_full_sentences(
+        documents, num_dropped=6, dupe_factor=2, random_seed=3, **settings
+    )
+    once = [[*range(205, 209)], [*range(100, 104)], [104], [117, 118]]
+    assert sorted(texts) == sorted(2 * once)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"packing": "single_sentences", "short_seq_prob": 0.5},
+            "`short_seq_prob` changes nothing with `packing=single_sentences`",
+        ),
+        (
+            {"packing": "full_sentences", "max_sentence_length": 20},
+            "`max_sentence_length` needs `packing=single_sentences`, got full_sen",
+        ),
+    ],
+)
+def test_settings_that_would_change_nothing(settings, message):
+    with pytest.raises(ValueError, match=message):
+        ExamplesConfig(**settings)
 
 
 def test_full_sentences_come_in_another_order_each_time():

@@ -61,6 +61,9 @@ class ExamplesConfig(StrictModel):
     """`sentence_pairs` as in the paper; for training without next-sentence prediction
     `full_sentences`: consecutive sentences, across documents, up to `max_seq_length`,
     or `single_sentences`: each one alone."""
+    max_sentence_length: int | None = pydantic.Field(default=None, gt=0)
+    """Most WordPieces of a sentence with `single_sentences`; longer ones are left out.
+    null: none is, and one that is longer than an example continues in the next."""
     pack_instances: bool = False
     """Put several instances into each row of `max_seq_length` tokens, so that hardly a
     position is padding; each is trained as in a row of its own."""
@@ -93,6 +96,11 @@ class ExamplesConfig(StrictModel):
             yield (
                 "`short_seq_prob` changes nothing with `packing=single_sentences`, "
                 "which leaves each sentence as long as it is: leave it out"
+            )
+        if self.max_sentence_length and self.packing != "single_sentences":
+            yield (
+                "`max_sentence_length` needs `packing=single_sentences`, got "
+                f"{self.packing}, whose sentences follow one another"
             )
         if self.mask_token_prob + self.random_token_prob > 1 + 1e-9:
             yield (
