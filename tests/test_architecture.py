@@ -226,9 +226,9 @@ LINES = {
     "model": 2590,
     "data": 1770,
     "pages": 790,
-    "core": 3430,
+    "core": 3445,
     "tpu": 2070,
-    "pipelines": 7460,
+    "pipelines": 7475,
     "door": 135,
 }
 """Lines that each folder may have; 47,000 in all are the aim. Raise a number only with
