@@ -226,7 +226,7 @@ LINES = {
     "model": 2590,
     "data": 1770,
     "pages": 790,
-    "core": 3445,
+    "core": 3450,
     "tpu": 2070,
     "pipelines": 7475,
     "door": 135,

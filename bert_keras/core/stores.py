@@ -329,32 +329,37 @@ def exists(path: str) -> bool:
 
 
 def below(directory: str) -> list[str]:
-    """Returns the paths of all objects below a directory; [] if there is none."""
+    """Returns the paths of all objects below a directory; [] if there is none, nor a
+    bucket."""
+    try:
+        return _listed(directory)
+    except FileNotFoundError:
+        return []
+
+
+def _listed(directory: str) -> list[str]:
     bucket = "/".join(directory.split("/")[:3])
     # A prefix of obstore is a whole directory: `runs/one` is none of `runs/one_b`.
-    batches = _listed(directory, lambda *place: [*obstore.list(*place)]) or []
+    batches = _retried(
+        directory, lambda client, key: [*obstore.list(client, key or None)]
+    )
     return [f"{bucket}/{item['path']}" for batch in batches for item in batch]
 
 
 def names_in(directory: str) -> list[str]:
     """Returns the sorted names of objects and directories in a directory."""
-    listing = _listed(directory, obstore.list_with_delimiter)
-    if listing is None:
+    list_here = obstore.list_with_delimiter
+    try:
+        here = _retried(directory, lambda client, key: list_here(client, key or None))
+    except FileNotFoundError:
         return []
-    paths = [item["path"] for item in listing["objects"]] + listing["common_prefixes"]
+    paths = [*here["common_prefixes"], *(item["path"] for item in here["objects"])]
     return sorted({*map(posixpath.basename, paths)})
 
 
-def _listed(path: str, request: Callable[..., Any]) -> Any:
-    """Returns a listing; `None` for a missing bucket, which is an empty one."""
-    try:
-        return _retried(path, lambda client, key: request(client, key or None))
-    except FileNotFoundError:
-        return None
-
-
 def match(pattern: str) -> list[str]:
-    """Returns the objects that match a pattern of `*`, `?` and `[...]`, sorted."""
+    """Returns the objects that match a pattern of `*`, `?` and `[...]`, sorted; raises
+    a `FileNotFoundError` if there is no such bucket."""
     parts = pattern.split("/")
     fixed = next((n for n, part in enumerate(parts) if re.search(r"[*?[]", part)), None)
     if fixed is None:
@@ -362,7 +367,7 @@ def match(pattern: str) -> list[str]:
     # Part by part, because the `*` of `fnmatch` would match slashes, too.
     return sorted(
         path
-        for path in below("/".join(parts[:fixed]))
+        for path in _listed("/".join(parts[:fixed]))
         if path.count("/") == len(parts) - 1
         and all(map(fnmatch.fnmatchcase, path.split("/"), parts))
     )
