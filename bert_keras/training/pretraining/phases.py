@@ -314,7 +314,7 @@ def _check_alike(first: Phase, other: Phase, *, next_sentence: bool) -> None:
         raise InputError(
             f"{first.directory} has {counts[0]} shards, {other.directory} has "
             f"{counts[1]}: one would train on documents that the other evaluates on; "
-            "make both with the same --num_shards"
+            "make both with the same --num_shards, so few that no shard is empty"
         )
     if other.do_lower_case != first.do_lower_case:
         casings = {True: "lower-cased", False: "cased"}
