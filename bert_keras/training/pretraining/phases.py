@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import logging
+import re
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -309,12 +310,17 @@ def _check_alike(first: Phase, other: Phase, *, next_sentence: bool) -> None:
             f"{other.directory}: made with another vocabulary than {first.directory}; "
             "make both with the same"
         )
-    counts = [len(p.train_shards) + len(p.eval_shards) for p in (first, other)]
-    if counts[0] != counts[1]:
+    # `examples` numbers its files, of which an empty shard has none.
+    names = [
+        [re.findall(r"\d+-of-\d+", s.path)[-1:] for s in p.train_shards + p.eval_shards]
+        for p in (first, other)
+    ]
+    if names[0] != names[1]:
         raise InputError(
-            f"{first.directory} has {counts[0]} shards, {other.directory} has "
-            f"{counts[1]}: one would train on documents that the other evaluates on; "
-            "make both with the same --num_shards, so few that no shard is empty"
+            f"{first.directory} and {other.directory} have other shards, "
+            f"{len(names[0])} and {len(names[1])}: one would train on documents that "
+            "the other evaluates on; make both with the same --num_shards, so few that "
+            "no shard is empty"
         )
     if other.do_lower_case != first.do_lower_case:
         casings = {True: "lower-cased", False: "cased"}

@@ -28,11 +28,16 @@ def settings(**values):
 def changed(tiny_examples, tmp_path):
     """A function: a copy of the examples whose manifest says something else."""
 
-    def change(*, vocabulary="", num_shards=3, **values):
+    def change(*, vocabulary="", num_shards=3, other_bucket="", **values):
         directory = shutil.copytree(tiny_examples, tmp_path / "other")
         manifest = json.loads((directory / "manifest.json").read_text())
         manifest["config"] |= values
         manifest["shards"] = manifest["shards"][:num_shards]
+        if other_bucket:
+            shard = manifest["shards"][1]
+            name = shard["name"].replace("00001-of-00003", other_bucket)
+            (directory / shard["name"]).rename(directory / name)
+            shard["name"] = name
         if vocabulary:
             with (directory / "vocab.txt").open("a") as file:
                 file.write(vocabulary)
@@ -76,7 +81,11 @@ def test_a_run_without_an_evaluation_is_warned_of(changed, tiny_examples, caplog
         ),
         (
             {"num_shards": 2},
-            "has 3 shards, .* has 2: one would train on documents that the other",
+            "have other shards, 3 and 2: one would train on documents that the other",
+        ),
+        (
+            {"other_bucket": "00002-of-00004"},
+            "have other shards, 3 and 3: .* so few that no shard is empty",
         ),
     ],
 )
