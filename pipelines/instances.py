@@ -374,6 +374,7 @@ def make_full_sentence_spans(
     the tokens of all duplicates, with separators, and instances with an empty B.
     """
     limit = config.max_seq_length - 2  # [CLS] A [SEP]
+    longest = config.max_sentence_length
     num_tokens = sum(len(document.token_ids) + 1 for document in documents)
     tokens = np.empty(config.num_duplicates * num_tokens, dtype)
     starts, ends, seeds = [], [], []
@@ -405,7 +406,6 @@ def make_full_sentence_spans(
         index = 0  # of the sentence in which the next span begins
         while index < len(sentence_starts):
             start = sentence_starts[index]
-            longest = config.max_sentence_length
             if longest is not None and sentence_ends[index] - start > longest:
                 counts["dropped_long_sentences"] += 1
                 index += 1

@@ -329,8 +329,8 @@ def exists(path: str) -> bool:
 
 
 def below(directory: str) -> list[str]:
-    """Returns the paths of all objects below a directory; [] if there is none, nor a
-    bucket."""
+    """Returns the paths of all objects below a directory; [] if there is no object, or
+    no such bucket."""
     try:
         return _listed(directory)
     except FileNotFoundError:

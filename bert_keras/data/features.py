@@ -96,8 +96,8 @@ def pretraining_features(
 
 
 def batch_features(config: ExamplesConfig) -> tuple[Feature, ...]:
-    """Returns the features that the model receives: `pretraining_features`,
-    `next_sentence_labels` of sentence pairs only.
+    """Returns the features that the model receives: `pretraining_features`, which have
+    `next_sentence_labels` for sentence pairs only.
 
     A packed row has those of several masked examples end to end, padding at its end,
     with these differences.

@@ -14,6 +14,11 @@ from bert_keras.data import features, tokenization
 from bert_keras.pipelines import records
 from bert_keras.pipelines.inspection import data_card, example_reading
 
+_WITHOUT_PAIRS = {
+    "full_sentences": "full sentences across documents",
+    "single_sentences": "each sentence alone",
+}
+
 
 def _open_examples(
     examples_dir: files.Path, vocab_path: files.Path | None
@@ -70,12 +75,6 @@ def describe_all(
     yield f"{examples_dir}: every example of {len(summary.shards):,} files was read"
     yield ""
     yield from data_card.card_text(card, width=_terminal_width())
-
-
-_WITHOUT_PAIRS = {
-    "full_sentences": "full sentences across documents",
-    "single_sentences": "each sentence alone",
-}
 
 
 def describe_examples(

@@ -62,8 +62,8 @@ class ExamplesConfig(StrictModel):
     `full_sentences`: consecutive sentences, across documents, up to `max_seq_length`,
     or `single_sentences`: each one alone."""
     max_sentence_length: int | None = pydantic.Field(default=None, gt=0)
-    """Most WordPieces of a sentence with `single_sentences`; longer ones are left out.
-    null: none is, and one that is longer than an example continues in the next."""
+    """Most WordPieces of a sentence with `single_sentences`; longer sentences are left
+    out. null: no sentence is, and what an example cannot hold comes in the next one."""
     pack_instances: bool = False
     """Put several instances into each row of `max_seq_length` tokens, so that hardly a
     position is padding; each is trained as in a row of its own."""

@@ -310,17 +310,17 @@ def _check_alike(first: Phase, other: Phase, *, next_sentence: bool) -> None:
             f"{other.directory}: made with another vocabulary than {first.directory}; "
             "make both with the same"
         )
-    # `examples` numbers its files, of which an empty shard has none.
-    names = [
+    # Files of `examples` are numbered; an empty shard has no file.
+    numbers = [
         [re.findall(r"\d+-of-\d+", s.path)[-1:] for s in p.train_shards + p.eval_shards]
         for p in (first, other)
     ]
-    if names[0] != names[1]:
+    if numbers[0] != numbers[1]:
         raise InputError(
-            f"{first.directory} and {other.directory} have other shards, "
-            f"{len(names[0])} and {len(names[1])}: one would train on documents that "
-            "the other evaluates on; make both with the same --num_shards, so few that "
-            "no shard is empty"
+            f"{first.directory} and {other.directory} have different shards, "
+            f"{len(numbers[0])} and {len(numbers[1])}: one would train on documents "
+            "that the other evaluates on; make both with the same --num_shards, so few "
+            "that no shard is empty"
         )
     if other.do_lower_case != first.do_lower_case:
         casings = {True: "lower-cased", False: "cased"}

@@ -81,11 +81,11 @@ def test_a_run_without_an_evaluation_is_warned_of(changed, tiny_examples, caplog
         ),
         (
             {"num_shards": 2},
-            "have other shards, 3 and 2: one would train on documents that the other",
+            "have different shards, 3 and 2: one would train on documents that the",
         ),
         (
             {"other_bucket": "00002-of-00004"},
-            "have other shards, 3 and 3: .* so few that no shard is empty",
+            "have different shards, 3 and 3: .* so few that no shard is empty",
         ),
     ],
 )
