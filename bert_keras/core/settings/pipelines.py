@@ -95,7 +95,7 @@ class ExamplesConfig(StrictModel):
         if self.short_seq_prob and self.packing == "single_sentences":
             yield (
                 "`short_seq_prob` changes nothing with `packing=single_sentences`, "
-                "which leaves each sentence as long as it is: leave it out"
+                "which leaves each sentence as long as it is: set it to null"
             )
         if self.max_sentence_length and self.packing != "single_sentences":
             yield (
