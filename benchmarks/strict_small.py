@@ -247,27 +247,44 @@ def read_curves(work: Path) -> Iterator[tuple[Path, Curve]]:
         if not path.is_file():
             continue
         points = {int(k): v for k, v in json.loads(path.read_text()).items()}
-        facts, costs = compute.read_settings(directory), compute.read_costs(directory)
-        per_epoch = num_train_records(work, directory) / facts["global_batch_size"]
-        epochs = [step / per_epoch for step in points]
+        costs = compute.read_costs(directory)
+        seen = [words_seen(work, directory, step) for step in points]
         yield (
             directory,
             Curve(
                 directory.name,
-                [each * sum(corpus.values()) / 1e6 for each in epochs],
+                [words * sum(corpus.values()) / 1e6 for words in seen],
                 [compute.cost_at(costs, step) for step in points],
                 [point["blimp"] for point in points.values()],
             ),
         )
 
 
-def num_train_records(work: Path, directory: Path) -> int:
+def words_seen(work: Path, directory: Path, step: int) -> float:
+    """Returns how often a run has seen each word of the corpus by a step, in the mean:
+    examples of short sentences have a part of the words."""
     from bert_keras.core import manifest
 
-    (examples,) = examples_of(work, directory)
-    made = manifest.read_manifest(examples, kind="examples")
-    counts = [shard.num_records for shard in made.shards]
-    return sum(counts[:-NUM_HELD_OUT])
+    facts, lasts, seen = (
+        compute.read_settings(directory),
+        compute.phase_ends(directory),
+        0.0,
+    )
+    for examples, phase, first, last in zip(
+        examples_of(work, directory),
+        facts["phases"],
+        [0, *lasts[:-1]],
+        lasts,
+        strict=True,
+    ):
+        made = manifest.read_manifest(examples, kind="examples")
+        counts = [shard.num_records for shard in made.shards[:-NUM_HELD_OUT]]
+        batch_size = phase["global_batch_size"] or facts["global_batch_size"]
+        epochs = max(min(step, last) - first, 0) * batch_size / sum(counts)
+        # Each instance has [CLS] and [SEP].
+        pieces = made.counters["example_tokens"] - 2 * made.counters["examples"]
+        seen += epochs * pieces / made.counters["tokens"]
+    return seen
 
 
 def seconds_to(curve: Curve, blimp: float) -> float | None:
