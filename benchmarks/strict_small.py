@@ -2,15 +2,17 @@
 
     python -m benchmarks.strict_small text --data ../shared/data --work WORK
     python -m benchmarks.strict_small train --work WORK [--only RECIPE ...]
+    python -m benchmarks.strict_small transformers --work WORK [--only RECIPE ...]
     python -m benchmarks.strict_small page --work WORK
 
 The rules of 2026: at most 10.0 million words, counted by white space, of any text, each
 seen ten times at most. `text` draws them, without any sentence of BLiMP, and makes
 corpus, vocabulary and examples. `train` runs the recipes of `strict_small.yaml` with
 each seed, and scores some checkpoints on a sample of BLiMP's pairs, the last one on
-all. `page` prints tables, and draws `strict_small.png` in WORK. Cost is the processor
-time of the training, scoring left out. Finished work is not done again; an unfinished
-run goes on from its last checkpoint. Linux only.
+all. `transformers` converts the finished models, and scores them by that library's
+tokenizer and model instead of ours. `page` prints tables, and draws `strict_small.png`
+in WORK. Cost is the processor time of the training, scoring left out. Finished work is
+not done again; an unfinished run goes on from its last checkpoint. Linux only.
 """
 
 import csv
@@ -225,6 +227,50 @@ def score_checkpoints(work: Path, directory: Path) -> dict[str, Any]:
     return points
 
 
+# Another library.
+
+
+def score_with_transformers(work: Path, only: Sequence[str]) -> None:
+    """Prints the score of each finished run's last weights, on all pairs."""
+    for directory in runs_of(work, only):
+        if (directory / "results.json").is_file():
+            converted = compute.beside(directory, ".hugging_face")
+            words = ("--input", directory, "--to", "hugging_face")
+            compute.make_once(converted, "convert", *words)
+            path = compute.beside(directory, ".transformers.json")
+            pairs = work / "pairs.jsonl"
+            score = measuring.once(path, lambda c=converted, p=pairs: score_bert(c, p))
+            print(f"{directory.name}: {score:.2f} by transformers")
+
+
+def score_bert(converted: Path, pairs: Path) -> float:
+    """Returns pairs told right, %: mean over the kinds, by `BertForMaskedLM`."""
+    import torch
+    import transformers
+
+    tokenizer = transformers.BertTokenizerFast.from_pretrained(converted)
+    model = transformers.BertForMaskedLM.from_pretrained(converted).eval()
+
+    def log_likelihood(sentence: str) -> float:
+        """Of each piece with only this one masked, summed (Salazar et al., 2020)."""
+        ids = tokenizer(sentence, return_tensors="pt").input_ids[0]
+        places = torch.arange(1, len(ids) - 1)
+        rows = torch.arange(len(places))
+        masked = ids.repeat(len(places), 1)
+        masked[rows, places] = tokenizer.mask_token_id
+        with torch.inference_mode():
+            logits = model(masked).logits[rows, places]
+        return logits.log_softmax(-1)[rows, ids[places]].sum().item()
+
+    right: dict[str, list[float]] = {}
+    for line in pairs.read_text(encoding="utf-8").splitlines():
+        pair = json.loads(line)
+        good, bad = log_likelihood(pair["good"]), log_likelihood(pair["bad"])
+        told = 0.5 if good == bad else float(good > bad)
+        right.setdefault(pair["paradigm"], []).append(told)
+    return 100 * statistics.fmean(map(statistics.fmean, right.values()))
+
+
 # The page.
 
 
@@ -363,6 +409,7 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
 STAGES = {
     "text": lambda args: make_text(args.data, args.work),
     "train": lambda args: train(args.work, args.only),
+    "transformers": lambda args: score_with_transformers(args.work, args.only),
     "page": lambda args: print_page(args.work),
 }
 
