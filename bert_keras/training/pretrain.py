@@ -27,7 +27,12 @@ from bert_keras.model import flops, pretrainer
 from bert_keras.report import scalar_log
 from bert_keras.scoring import pairs_curve
 from bert_keras.training import run, watching
-from bert_keras.training.pretraining import phases, position_growth, text_sample
+from bert_keras.training.pretraining import (
+    counted_embeddings,
+    phases,
+    position_growth,
+    text_sample,
+)
 from bert_keras.training.step import (
     engine,
     fit,
@@ -145,6 +150,11 @@ class PretrainingJob(run.Job):
             "precision": precision.resolve(settings.precision, strategy)
         }
         if init is not None:
+            if settings.word_embeddings == "counts":
+                raise InputError(
+                    "`word_embeddings` is counts, but --init brings word embeddings of "
+                    "its own: leave one of them out"
+                )
             checkpoint = init.read(init.path)
             changes["model"] = starting_point.model_config(
                 settings.model, checkpoint, path=init.path
@@ -315,6 +325,10 @@ class PretrainingJob(run.Job):
         start, planned = self._start, self._planned
         if loop.step == 0 and start is not None:
             starting_point.assign(self.engine.network, start.arrays, path=start.path)
+        if loop.step == 0 and self._settings.word_embeddings == "counts":
+            counted_embeddings.begin(
+                self.state, planned[-1], strategy=self.engine.strategy
+            )
         # The weights are as large as the model, and no longer needed.
         self._start = start = None
         largest = phases.largest(planned)

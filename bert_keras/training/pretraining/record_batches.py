@@ -3,7 +3,7 @@
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -150,6 +150,13 @@ class RecordBatches(record_parsing.Parser):
             return {k: v for k, v in parsed if k != features.DROPOUT_SEEDS}
 
         return self._parsed(shares, parse), num_batches
+
+    def texts(self, shards: Sequence[Shard]) -> Iterator[np.ndarray]:
+        """Yields the ids of all records once, `(n, max_seq_length)` int64 of some
+        thousand at a time, in the order of the shards, nothing masked."""
+        paths = tf.data.Dataset.from_tensor_slices([shard.path for shard in shards])
+        for records in paths.flat_map(self._records).batch(4096):
+            yield self.true_ids(records).numpy()
 
     def num_evaluation_batches(self, shards: Sequence[Shard], num_batches: int) -> int:
         num_records = sum(shard.num_records for shard in shards)

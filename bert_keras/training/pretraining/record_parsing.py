@@ -117,6 +117,14 @@ class Parser:
             for name, value in parsed.items()
         }
 
+    def true_ids(self, records: tf.Tensor) -> tf.Tensor:
+        """Returns `(rows, max_seq_length)` int64 ids of records, nothing masked."""
+        parsed = self._stored(records)
+        if self.config.masking == "static":
+            return unmasked_ids(parsed)
+        shape = [None, self.config.max_seq_length]
+        return parsed["input_ids"].to_tensor(self.vocabulary.pad_id, shape=shape)
+
     def _stored(self, records: tf.Tensor) -> dict[str, Any]:
         """Returns stored features by the names that the model knows; checks ids."""
         spec = {
