@@ -90,9 +90,9 @@ class PretrainingConfig(StrictModel):
     """Fraction of tokens to predict at the last step, to which it falls linearly from
     the examples' `masked_lm_prob` (Ankner et al., 2024), for examples with dynamic
     masking; evaluation keeps the examples'. null: constant."""
-    word_embeddings: Literal["random", "counts"] = "random"
-    """First word embeddings: `random`, or `counts`: vectors of the last phase's text,
-    made of how often each piece stands beside which other. Not with `--init`."""
+    word_embeddings: Literal["counts"] | None = None
+    """First word embeddings: `counts`: vectors of the last phase's text, made of how
+    often each piece stands beside which other, not with `--init`. null: random."""
     grow_positions: Literal["none", "extrapolate"] = "none"
     """Position embeddings that no phase has trained, when one with longer sequences
     begins: `none`: as initialised; `extrapolate`: continued from the trained ones by

@@ -148,7 +148,7 @@ def test_a_run_begins_with_them_once(tiny_examples, tmp_path):
     """Only rows of pieces of the text differ from those of a random start, at a rate of
     0; a run that goes on does not begin again, and two replicas have the same."""
     options = {"num_train_steps": 3, "save_checkpoint_steps": 1, "num_checkpoints": 9}
-    runs = {"random": tmp_path / "random", "counts": tmp_path / "counts"}
+    runs = {None: tmp_path / "random", "counts": tmp_path / "counts"}
     for kind, run in runs.items():
         settings = make.pretraining_config(word_embeddings=kind, **options)
         make.pretrain([tiny_examples], run, settings)
