@@ -308,14 +308,12 @@ def read_curves(work: Path) -> Iterator[tuple[Path, Curve]]:
 
 def words_seen(work: Path, directory: Path, step: int) -> float:
     """Returns how often a run has seen each word of the corpus by a step, in the mean:
-    examples of short sentences have a part of the words."""
+    examples of short sentences have a part of the words, and counts read all of them
+    once."""
     from bert_keras.core import manifest
 
-    facts, lasts, seen = (
-        compute.read_settings(directory),
-        compute.phase_ends(directory),
-        0.0,
-    )
+    facts, lasts = compute.read_settings(directory), compute.phase_ends(directory)
+    seen = 1.0 if facts.get("word_embeddings") == "counts" else 0.0
     for examples, phase, first, last in zip(
         examples_of(work, directory),
         facts["phases"],

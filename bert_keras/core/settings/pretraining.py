@@ -91,8 +91,9 @@ class PretrainingConfig(StrictModel):
     the examples' `masked_lm_prob` (Ankner et al., 2024), for examples with dynamic
     masking; evaluation keeps the examples'. null: constant."""
     word_embeddings: Literal["counts"] | None = None
-    """First word embeddings: `counts`: vectors of the last phase's text, made of how
-    often each piece stands beside which other, not with `--init`. null: random."""
+    """First word embeddings: `counts`: vectors that are computed from how often pieces
+    stand near one another in the last phase's examples; not with `--init`. null: random
+    ones."""
     grow_positions: Literal["none", "extrapolate"] = "none"
     """Position embeddings that no phase has trained, when one with longer sequences
     begins: `none`: as initialised; `extrapolate`: continued from the trained ones by

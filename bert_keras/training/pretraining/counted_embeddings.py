@@ -20,17 +20,20 @@ from bert_keras.training.step import replicas
 
 logger = logging.getLogger(__name__)
 
-PLACES = ((1,), (2,), (3, 4))
-"""Distances of the neighbours that are told apart, on either side."""
+DISTANCES = ((1,), (2,), (3, 4))
+"""Distances of neighbours, in tokens; those of a group are counted together."""
 NUM_CONTEXTS = 8192
-"""Commonest pieces that count as neighbours: the matrix stays small."""
+"""Most pieces that count as neighbours, the commonest ones: the matrix stays small."""
 MAX_TOKENS = 20_000_000
-"""Tokens that are counted: shards have random documents, so the first ones will do."""
+"""Tokens after which no more records are read: documents lie in the shards at random,
+so the first shards stand for all."""
 MIN_COUNT = 5
-"""Neighbours of a piece below which its row stays random."""
+"""Neighbours that a piece needs; the row of a rarer piece stays random."""
 SMOOTHING = 0.75
-"""Power of the neighbours' frequencies (Levy et al., 2015): rare ones weigh less."""
+"""Power of the neighbours' frequencies, so that rare neighbours weigh less (Levy et
+al., 2015)."""
 NUM_ITERATIONS = 4
+"""Of the search for singular vectors."""
 
 
 def count_neighbours(
@@ -42,22 +45,21 @@ def count_neighbours(
         texts: blocks of rows of ids, `(n, L)`, in which a text begins with `cls_id`.
 
     Returns:
-        A `(vocab_size, vocab_size)` matrix for each of `PLACES`: how often the piece of
-        the column comes so far after the piece of the row.
+        A `(vocab_size, vocab_size)` matrix for each group of `DISTANCES`: how often the
+        piece of the column comes so far after the piece of the row.
     """
     size = (vocab_size, vocab_size)
-    counts = [sparse.csr_array(size, dtype=np.float32) for _ in PLACES]
+    counts = [sparse.csr_array(size, dtype=np.float32) for _ in DISTANCES]
     for ids in texts:
         text = np.cumsum(ids == cls_id, axis=1)
-        for number, distance in (
-            (number, each) for number, places in enumerate(PLACES) for each in places
-        ):
-            first, second = ids[:, :-distance], ids[:, distance:]
-            is_pair = text[:, :-distance] == text[:, distance:]
-            is_pair &= second != pad_id
-            pairs = first[is_pair], second[is_pair]
-            ones = np.ones(len(pairs[0]), np.float32)
-            counts[number] += sparse.coo_array((ones, pairs), size).tocsr()
+        for group, distances in enumerate(DISTANCES):
+            for distance in distances:
+                first, second = ids[:, :-distance], ids[:, distance:]
+                is_pair = text[:, :-distance] == text[:, distance:]
+                is_pair &= second != pad_id
+                pairs = first[is_pair], second[is_pair]
+                ones = np.ones(len(pairs[0]), np.float32)
+                counts[group] += sparse.coo_array((ones, pairs), size).tocsr()
     return counts
 
 
@@ -86,7 +88,7 @@ def vectors_of(
         (information[kept], (row[kept], column[kept])), pairs.shape, dtype=np.float32
     )
     # 3. Its largest singular vectors, by iteration from random ones (Halko et al.,
-    # 2011); some more than wanted make the last of those exact.
+    # 2011). It converges sooner with a few vectors more than are wanted.
     random = np.random.default_rng(seed)
     num_vectors = min(size + 16, *matrix.shape)
     basis = random.standard_normal((matrix.shape[1], num_vectors), np.float32)
@@ -108,7 +110,7 @@ def vectors_of(
     rotation, _ = np.linalg.qr(random.standard_normal((size, len(squares))))
     scale = np.maximum(squares, 0.0) ** 0.25
     vectors = left @ (turn * scale) @ rotation.T
-    # 4. All rows of one length: a rare piece's row would be short.
+    # 4. All rows get one length: the row of a rare piece is short.
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     vectors *= np.sqrt(size) / np.maximum(lengths, 1e-12)
     vectors[of_piece < MIN_COUNT] = 0.0

@@ -23,10 +23,10 @@ PAD, CLS, SEP, A, B, C = range(6)
 
 def counted(rows) -> list[np.ndarray]:
     blocks = [np.array(rows[:1]), np.array(rows[1:])]
-    found = counted_embeddings.count_neighbours(
+    counts = counted_embeddings.count_neighbours(
         blocks, vocab_size=6, cls_id=CLS, pad_id=PAD
     )
-    return [each.toarray() for each in found]
+    return [each.toarray() for each in counts]
 
 
 def test_neighbours_of_one_text_by_distance():
@@ -47,9 +47,12 @@ def test_neighbours_of_one_text_by_distance():
     np.testing.assert_array_equal(counted(rows), expected)
 
 
-def plain_vectors(counts: list[np.ndarray], size: int) -> np.ndarray:
+def side_by_side(counts: list[np.ndarray]) -> np.ndarray:
+    return np.hstack([side for each in counts for side in (each, each.T)])
+
+
+def plain_vectors(pairs: np.ndarray, size: int) -> np.ndarray:
     """The same by whole matrices, one pair after the other, and not turned."""
-    pairs = np.hstack([side for each in counts for side in (each, each.T)])
     columns = pairs.sum(axis=0) ** 0.75
     matrix = np.zeros(pairs.shape)
     for row, column in np.argwhere(pairs):
@@ -67,7 +70,7 @@ def random_counts(num_pieces: int) -> list[np.ndarray]:
     random = np.random.default_rng(1)
     kinds = np.arange(num_pieces) % 4
     counts = []
-    for _ in counted_embeddings.PLACES:
+    for _ in counted_embeddings.DISTANCES:
         means = random.gamma(1.0, 8.0, (4, 4))[kinds][:, kinds]
         counts.append(random.poisson(means).astype("float32"))
         counts[-1][7] = counts[-1][:, 7] = 0
@@ -79,37 +82,34 @@ def random_counts(num_pieces: int) -> list[np.ndarray]:
 def test_vectors_are_those_of_whole_matrices(size):
     """But for a rotation; exactly only if no values are left out."""
     counts = random_counts(20)
-    found = counted_embeddings.vectors_of(
+    vectors = counted_embeddings.vectors_of(
         [sparse.csr_array(each) for each in counts], size, seed=1
     )
-    assert found.shape == (20, size)
-    assert found.dtype == np.float32
-    expected = plain_vectors(counts, size)
-    assert not found[7].any()
+    assert vectors.shape == (20, size)
+    assert vectors.dtype == np.float32
+    expected = plain_vectors(side_by_side(counts), size)
+    assert not vectors[7].any()
     assert not expected[7].any()
     scale = expected.shape[1] / size
     np.testing.assert_allclose(
-        found @ found.T * scale, expected @ expected.T, atol=1e-3 * size
+        vectors @ vectors.T * scale, expected @ expected.T, atol=1e-3 * size
     )
 
 
 def test_the_rarest_neighbours_do_not_count(monkeypatch):
     monkeypatch.setattr(counted_embeddings, "NUM_CONTEXTS", 12)
     counts = random_counts(20)
-    common = np.sort(np.argsort(-counts[0].sum(axis=0), kind="stable")[:12])
-    # A column of zeros tells nothing.
-    left_out = np.setdiff1d(np.arange(20), common)
-    found = counted_embeddings.vectors_of(
+    vectors = counted_embeddings.vectors_of(
         [sparse.csr_array(each) for each in counts], 30, seed=1
     )
-    pairs = np.hstack([side for each in counts for side in (each, each.T)])
-    pairs[:, [k * 20 + n for k in range(6) for n in left_out]] = 0
-    halves = [pairs[:, k * 20 : k * 20 + 20] for k in range(6)]
-    monkeypatch.setattr(np, "hstack", lambda _: pairs)
-    expected = plain_vectors(halves, 30)
+    # A column of zeros tells nothing.
+    rarest = np.argsort(-counts[0].sum(axis=0), kind="stable")[12:]
+    pairs = side_by_side(counts)
+    pairs[:, [20 * block + rare for block in range(6) for rare in rarest]] = 0
+    expected = plain_vectors(pairs, 30)
     scale = expected.shape[1] / 30
     np.testing.assert_allclose(
-        found @ found.T * scale, expected @ expected.T, atol=0.03
+        vectors @ vectors.T * scale, expected @ expected.T, atol=0.03
     )
 
 
@@ -118,10 +118,12 @@ def test_no_pair_is_often_enough():
     for number in (0, 4):
         counts = np.zeros((20, 20), "float32")
         counts[1, 2] = number
-        found = counted_embeddings.vectors_of([sparse.csr_array(counts)] * 3, 8, seed=1)
+        vectors = counted_embeddings.vectors_of(
+            [sparse.csr_array(counts)] * 3, 8, seed=1
+        )
         expected = [] if number == 0 else [1, 2]
-        assert np.flatnonzero(found.any(axis=1)).tolist() == expected
-        assert np.isfinite(found).all()
+        assert np.flatnonzero(vectors.any(axis=1)).tolist() == expected
+        assert np.isfinite(vectors).all()
 
 
 def phase_of(directory) -> phases.Phase:
@@ -134,14 +136,14 @@ def phase_of(directory) -> phases.Phase:
 def test_texts_without_masks_however_they_are_stored(pack, examples_of):
     """All records once, the same whether they were masked before or not."""
     options = {"pack_instances": pack, "dupe_factor": 1}
-    found = []
+    ids = []
     for masking in ("static", "dynamic"):
         phase = phase_of(examples_of(masking=masking, max_seq_length=64, **options))
         blocks = list(phase.batches.texts(phase.train_shards))
-        found.append(np.concatenate(blocks))
-        assert found[-1].shape == (phase.num_train_records, 64)
-        assert phase.vocabulary.ids["[MASK]"] not in found[-1]
-    np.testing.assert_array_equal(*found)
+        ids.append(np.concatenate(blocks))
+        assert ids[-1].shape == (phase.num_train_records, 64)
+        assert phase.vocabulary.ids["[MASK]"] not in ids[-1]
+    np.testing.assert_array_equal(*ids)
 
 
 def test_a_run_begins_with_them_once(tiny_examples, tmp_path):
