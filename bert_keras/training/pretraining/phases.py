@@ -119,11 +119,13 @@ class Phase:
 
     def describe(self, first_step: int) -> str:
         num_eval_records = sum(shard.num_records for shard in self.eval_shards)
+        num_read = (self.last_step - self.first_step) * self.batch_size
         return (
             f"steps {first_step} to {self.last_step}: {self.num_train_records} "
             f"{'rows' if self.examples.pack_instances else 'examples'} of "
             f"{self.examples.max_seq_length} word pieces, [CLS], [SEP] and padding "
-            f"included, {self.batch_size} a step; "
+            f"included, {self.batch_size} a step, so that the phase reads each "
+            f"{num_read / self.num_train_records:.1f} times; "
             f"{num_eval_records} for evaluation, which masks "
             f"{100 * self.examples.masked_lm_prob:g} % of the tokens"
         )

@@ -162,6 +162,9 @@ def test_a_pretraining_that_was_killed(
     assert_same(resumed, pretrained_run)
     pieces = "examples of 32 word pieces, [CLS], [SEP] and padding included, 8 a step"
     assert pieces in caplog.text and "% padding" in caplog.text
+    # Of the whole phase, not of the steps that were left.
+    reads = ", so that the phase reads each 0.3 times"
+    assert pieces + reads in caplog.text
     assert "for evaluation, which masks 15 % of the tokens" in caplog.text
     assert f"wrote model.safetensors and results.json in {resumed}" in caplog.text
 
