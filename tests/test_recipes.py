@@ -358,10 +358,7 @@ SMALLER = {
 
 
 def smaller(args: argparse.Namespace) -> list[str]:
-    line = SMALLER.get(args.verb, "")
-    if vars(args).get("config") == "strict_small":
-        line += " --set optimizer.decay_steps=8"
-    return shlex.split(line)
+    return shlex.split(SMALLER.get(args.verb, ""))
 
 
 def output(line: str) -> str:

@@ -16,13 +16,11 @@ _SMALL = (
     *("optimizer.learning_rate=2e-3", "global_batch_size=32"),
 )
 _KINDS = (
-    (0.25, _SMALL, 0.3),
-    (0.7, _SMALL, None),
-    (4.7, (), 0.3),
-    (math.inf, ("optimizer.learning_rate=1.5e-3",), None),
+    (0.7, _SMALL),
+    (4.7, ()),
+    (math.inf, ("optimizer.learning_rate=1.5e-3",)),
 )
-"""Kinds of runs, as measured: PFLOP below which a kind is chosen, its settings, and the
-share of the steps in which the rate falls (`None`: it falls from the warm-up on)."""
+"""Kinds of runs, as measured: PFLOP below which a kind is chosen, and its settings."""
 _MAX_EPOCHS = 10
 """How often the text may be read, as in measured runs."""
 _LARGER = ("bert_mini", "bert_small", "bert_medium", "bert_base", "bert_large")
@@ -80,7 +78,7 @@ def choose(hours: float, teraflops: float, *, num_words: float | None) -> Choice
             f"paper's sizes, {', '.join(recipes)}; `bert-keras plan --config RECIPE` "
             "has more"
         )
-    _, kind_settings, decay_share = next(k for k in _KINDS if petaflop < k[0])
+    _, kind_settings = next(kind for kind in _KINDS if petaflop < kind[0])
     run, made = load(kind_settings), examples()
     model = run.model.with_vocab_size(VOCAB_SIZE)
     step, evaluation = plan.step_flops(run, model, made, run.global_batch_size)
@@ -91,12 +89,10 @@ def choose(hours: float, teraflops: float, *, num_words: float | None) -> Choice
             f"--budget: {petaflop:.2g} PFLOP are {steps:,} steps of the smallest model "
             "of the budgets, which needs 1,000 to learn anything: give it more hours"
         )
-    decay_steps = round(decay_share * steps) if decay_share else "null"
     settings = [
         *kind_settings,
         f"num_train_steps={steps}",
         f"optimizer.warmup_steps={steps // 30}",
-        f"optimizer.decay_steps={decay_steps}",
     ]
     tokens = steps * run.global_batch_size * made.max_seq_length
     num_epochs = num_words and tokens / (num_words * plan.PACKED_TOKENS_PER_WORD)

@@ -22,23 +22,16 @@ def test_the_chosen_run_takes_the_budget(hours, capsys):
 
 
 @pytest.mark.parametrize(
-    ("petaflop", "hidden_size", "rate", "decay_share"),
-    [
-        # The measured runs, whose rates fell so.
-        (0.128, 256, 2e-3, 0.3),
-        (0.375, 256, 2e-3, None),
-        (2.75, 384, 2.5e-3, 0.3),
-        (7.13, 384, 1.5e-3, None),
-    ],
+    ("petaflop", "hidden_size", "rate"),
+    [(0.128, 256, 2e-3), (0.375, 256, 2e-3), (2.15, 384, 2e-3), (7.13, 384, 1.5e-3)],
 )
 def test_a_budget_has_the_settings_of_the_measured_run_nearby(
-    petaflop, hidden_size, rate, decay_share
+    petaflop, hidden_size, rate
 ):
     run = budget.load(budget.choose(1.05 * petaflop / 3.6, 1, num_words=1e9).settings)
     assert run.model.hidden_size == hidden_size
     assert run.optimizer.learning_rate == rate
-    decay = run.optimizer.decay_steps
-    assert (decay and round(decay / run.num_train_steps, 2)) == decay_share
+    assert run.optimizer.decay_steps is None
 
 
 def test_what_is_printed(capsys):
@@ -47,7 +40,7 @@ def test_what_is_printed(capsys):
     command, epochs, expected, plan, *_ = capsys.readouterr().out.splitlines()
     assert command == (
         "bert-keras pretrain --config strict_small --set num_train_steps=5337 "
-        "--set optimizer.warmup_steps=177 --set optimizer.decay_steps=1601"
+        "--set optimizer.warmup_steps=177"
     )
     assert epochs == "the text is read 3.0 times"
     assert expected == (
@@ -84,4 +77,4 @@ def test_the_plan_of_a_recipe_has_its_own_examples(capsys):
     """Packed rows with 30 % masked, and Muon: the run that was measured."""
     found = planned("--config strict_small --set model.vocab_size=8000", capsys)
     (stage,) = found["stages"]
-    assert stage["training_flops"] / 1e15 == pytest.approx(2.75, rel=2e-3)
+    assert stage["training_flops"] / 1e15 == pytest.approx(2.15, rel=2e-3)
