@@ -282,10 +282,12 @@ class Curve(NamedTuple):
     """Words seen, in millions."""
     seconds: list[float]
     """Processor seconds."""
+    petaflops: list[float]
+    """Matrix products of the training, Muon's included."""
     blimp: list[float]
 
 
-def read_curves(work: Path) -> Iterator[tuple[Path, Curve]]:
+def read_curves(work: Path) -> Iterator[Curve]:
     """Yields the scored runs."""
     corpus = json.loads((work / "text" / "drawn.json").read_text(encoding="utf-8"))
     for directory in runs_of(work):
@@ -295,14 +297,15 @@ def read_curves(work: Path) -> Iterator[tuple[Path, Curve]]:
         points = {int(k): v for k, v in json.loads(path.read_text()).items()}
         costs = compute.read_costs(directory)
         seen = [words_seen(work, directory, step) for step in points]
-        yield (
-            directory,
-            Curve(
-                directory.name,
-                [words * sum(corpus.values()) / 1e6 for words in seen],
-                [compute.cost_at(costs, step) for step in points],
-                [point["blimp"] for point in points.values()],
-            ),
+        flops = compute.petaflops(directory, examples_of(work, directory))
+        # All steps have one size.
+        per_step = flops / compute.phase_ends(directory)[-1]
+        yield Curve(
+            directory.name,
+            [words * sum(corpus.values()) / 1e6 for words in seen],
+            [compute.cost_at(costs, step) for step in points],
+            [per_step * step for step in points],
+            [point["blimp"] for point in points.values()],
         )
 
 
@@ -346,14 +349,13 @@ def print_page(work: Path) -> None:
     header += [f"hours to {bar}" for bar in BARS]
     rows, curves = [], []
     scores: dict[str, list[float]] = {}
-    for directory, curve in read_curves(work):
-        flops = compute.petaflops(directory, examples_of(work, directory))
+    for curve in read_curves(work):
         reached = [seconds_to(curve, bar) for bar in BARS]
         cells = ["" if each is None else f"{each / 3600:.2f}" for each in reached]
         hours = f"{curve.seconds[-1] / 3600:.2f}"
         cells = [
             hours,
-            f"{flops:.2f}",
+            f"{curve.petaflops[-1]:.2f}",
             f"{curve.words[-1]:.1f}",
             f"{curve.blimp[-1]:.2f}",
             *cells,
@@ -375,15 +377,18 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
     from bert_keras.pages import drawing
 
     def picture() -> Any:
-        image, plot = drawing.new_plot("BLiMP by processor time", width=9, height=5.4)
+        image, plot = drawing.new_plot("BLiMP by compute", width=9, height=5.4)
         plot.set_xscale("log")
         longest = max(curves, key=lambda curve: curve.words[-1], default=None)
+        for name, points in PLAN["earlier"].items():
+            costs, blimp = [*points], [*points.values()]
+            plot.plot(costs, blimp, "o:", markersize=3, label=name)
         for curve in curves:
-            hours = [seconds / 3600 for seconds in curve.seconds]
-            plot.plot(hours, curve.blimp, "o-", markersize=3, label=curve.name)
+            costs, blimp = curve.petaflops, curve.blimp
+            plot.plot(costs, blimp, "o-", markersize=3, label=curve.name)
             for words in RULE_WORDS:
                 if curve.words[0] <= words <= curve.words[-1]:
-                    x = np.interp(words, curve.words, hours)
+                    x = np.interp(words, curve.words, costs)
                     y = np.interp(words, curve.words, curve.blimp)
                     plot.plot(x, y, "|", color="black", markersize=10)
                     # Other curves have the same marks.
@@ -393,10 +398,10 @@ def draw_curves(path: Path, curves: Sequence[Curve]) -> None:
             plot.axhline(bar, color=drawing.GREY, linestyle="--")
             where = {"transform": plot.get_yaxis_transform(), "va": "bottom"}
             plot.text(0.01, bar, name, fontsize=9, **where)
-        labels = "processor hours; numbers: million words seen"
+        labels = "PFLOP of matrix products; numbers: million words seen"
         plot.set(xlabel=labels, ylabel="pairs told right, %, mean of 67")
-        hours = [0.25, 0.5, 1, 2, 4, 8]
-        plot.set_xticks(hours, hours)
+        ticks = [0.25, 0.5, 1, 2, 4, 8]
+        plot.set_xticks(ticks, ticks)
         plot.minorticks_off()
         drawing.add_legend(image, num_columns=3)
         return image
