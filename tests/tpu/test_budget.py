@@ -44,9 +44,9 @@ def test_what_is_printed(capsys):
     )
     assert epochs == "the text is read 3.0 times"
     assert expected == (
-        "to expect of ten million English words: BLiMP 66, and a masked-LM loss of "
-        "3.37 with 15 % of the tokens masked, between measured runs; the run's own "
-        "evaluations mask 30 %, where it is about 3.9"
+        "to expect of ten million English words: BLiMP 68, and a masked-LM loss of "
+        "3.20 with 15 % of the tokens masked, between measured runs; the run's own "
+        "evaluations mask 30 %, where it is about 3.7"
     )
     assert plan == "pre-training, 4 layers of 384: 10.5 million weights"
 
