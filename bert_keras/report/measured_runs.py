@@ -1,9 +1,9 @@
 """Scores of measured pre-trainings, and the scores to expect of another one.
 
 `benchmarks/results/strict_small.md` describes the runs, of ten million English words;
-all ended at a learning rate of 0. The last one read rows of sentences and began with
-random word embeddings, which is the worse way: beyond the run before it, losses are
-rather too high, and right pairs too few.
+all ended at a learning rate of 0. The last run read rows of several sentences and
+began with random word embeddings, so costs above the third run's have scores between
+two recipes.
 """
 
 import math
@@ -18,7 +18,8 @@ class MeasuredRun(NamedTuple):
     num_tokens: float
     """Trained on, padding left out."""
     loss: float
-    """Of held-out tokens, 15 % of them masked, in nats; each sentence alone."""
+    """Of held-out tokens, 15 % of them masked, in nats: of sentences alone; of the last
+    run, of rows of several sentences."""
     minimal_pairs: float
     """BLiMP: pairs told right, %."""
 
@@ -32,8 +33,8 @@ RUNS = (
 """By cost: models of 2 x 128, of 4 x 256, and of 4 x 384 twice."""
 MAX_PETAFLOP = 3 * RUNS[-1].petaflop
 OWN_EVALUATION = 0.52
-"""Difference between the loss of the run of 2.15 PFLOP's own evaluation, which masks
-30 % of the tokens as its examples do, and its loss with 15 % masked, in nats."""
+"""How much higher the third run's loss is in its own evaluation, which masks 30 % of
+the tokens as its examples do, than with 15 % masked, in nats."""
 ENTROPY = 6.84
 """Of the frequencies of their pieces, in nats."""
 SPREAD = 0.1
