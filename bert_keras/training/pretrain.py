@@ -326,9 +326,7 @@ class PretrainingJob(run.Job):
         if loop.step == 0 and start is not None:
             starting_point.assign(self.engine.network, start.arrays, path=start.path)
         if loop.step == 0 and self._settings.word_embeddings == "counts":
-            counted_embeddings.begin(
-                self.state, planned[-1], strategy=self.engine.strategy
-            )
+            counted_embeddings.begin(self.state, planned, strategy=self.engine.strategy)
         # The weights are as large as the model, and no longer needed.
         self._start = start = None
         largest = phases.largest(planned)

@@ -92,8 +92,8 @@ class PretrainingConfig(StrictModel):
     masking; evaluation keeps the examples'. null: constant."""
     word_embeddings: Literal["counts"] | None = None
     """First word embeddings: `counts`: vectors that are computed from how often pieces
-    stand near one another in the last phase's examples; not with `--init`. null: random
-    ones."""
+    stand near one another in the examples of the phase with the most text; not with
+    `--init`. null: random ones."""
     grow_positions: Literal["none", "extrapolate"] = "none"
     """Position embeddings that no phase has trained, when one with longer sequences
     begins: `none`: as initialised; `extrapolate`: continued from the trained ones by

@@ -119,15 +119,21 @@ def vectors_of(
 
 def begin(
     state: Mapping[str, keras.Variable],
-    phase: phases.Phase,
+    planned: Sequence[phases.Phase],
     *,
     strategy: tf.distribute.Strategy,
 ) -> None:
-    """Sets the word embeddings to vectors of the phase's texts; see `vectors_of`.
+    """Sets the word embeddings to vectors of a phase's texts; see `vectors_of`.
 
-    They are as large as the random ones, which stay for rare pieces. All workers take
-    the first worker's rows, because other processors round otherwise.
+    The phase is the one with the most text, the first of equals. The vectors are as
+    large as the random ones, which stay for rare pieces. All workers take the first
+    worker's rows, because other processors round otherwise.
     """
+
+    def most_tokens(phase: phases.Phase) -> int:
+        return phase.num_train_records * phase.examples.max_seq_length
+
+    phase = max(planned, key=most_tokens)
     vocabulary, num_tokens = phase.vocabulary, 0
 
     def texts() -> Iterator[np.ndarray]:
@@ -138,10 +144,9 @@ def begin(
             num_tokens += int(np.count_nonzero(ids != vocabulary.pad_id))
             yield ids
 
-    most = phase.num_train_records * phase.examples.max_seq_length
     with progress.Progress(
         "neighbours",
-        total=min(most, MAX_TOKENS),
+        total=min(most_tokens(phase), MAX_TOKENS),
         unit="tokens",
         read=lambda: num_tokens,
         only_if_long=True,

@@ -41,6 +41,9 @@ class Phase:
     eval_shards: list[record_batches.Shard]
     first_step: int
     last_step: int
+    first_batch: int
+    """Batches that earlier phases have read of the same examples: this one goes on
+    behind them, since it would else repeat their order and their masks."""
     batch_size: int
     num_parts: int
     """Parts in which a replica computes its share of a batch."""
@@ -65,7 +68,7 @@ class Phase:
 
         def mask_share(batch: tf.Tensor) -> tf.Tensor:
             # It moves linearly over the whole run.
-            step = tf.cast(self.first_step + batch, tf.float64)
+            step = tf.cast(self.first_step - self.first_batch + batch, tf.float64)
             return start + (end - start) * step / settings.num_train_steps
 
         return record_batches.RecordBatches(
@@ -84,8 +87,11 @@ class Phase:
         The place of the worker is that of `replicas.distribute`.
         """
         return self.batches.to_train(
-            self.train_shards, *place, start_step=start_step - self.first_step
+            self.train_shards, *place, start_step=self._batch_after(start_step)
         )
+
+    def _batch_after(self, step: int) -> int:
+        return self.first_batch + step - self.first_step
 
     def to_evaluate(self, *place: int) -> tuple[tf.data.Dataset, int]:
         """Returns endless batches and their number in a round, alike for all places."""
@@ -134,7 +140,7 @@ class Phase:
         """Returns the names of the shards that the batches of some steps came from."""
         names = self.batches.shards_of_steps(
             self.train_shards,
-            start_step=first_step - 1 - self.first_step,
+            start_step=self._batch_after(first_step - 1),
             num_steps=last_step - first_step + 1,
         )
         more = f" and {len(names) - 5} others" if len(names) > 5 else ""
@@ -241,6 +247,12 @@ def read_phases(
                 f"{directory} was made with ({contents.vocab_size} entries): give that "
                 "one, or make the examples again with this one"
             )
+        batch_size = plan.global_batch_size or settings.global_batch_size
+        num_read = sum(
+            (earlier.last_step - earlier.first_step) * earlier.batch_size
+            for earlier in phases
+            if earlier.manifest_sha256 == manifest_sha256
+        )
         phase = Phase(
             settings=settings,
             directory=str(directory),
@@ -252,7 +264,9 @@ def read_phases(
             eval_shards=eval_shards,
             first_step=steps[0],
             last_step=steps[1],
-            batch_size=plan.global_batch_size or settings.global_batch_size,
+            # Of another size the batches do not fit exactly: less than one is left out.
+            first_batch=-(-num_read // batch_size),
+            batch_size=batch_size,
             num_parts=(
                 plan.gradient_accumulation_steps or settings.gradient_accumulation_steps
             ),

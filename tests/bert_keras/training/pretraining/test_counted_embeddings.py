@@ -1,5 +1,6 @@
 """First word embeddings from neighbours in the text."""
 
+import dataclasses
 import logging
 
 import numpy as np
@@ -186,21 +187,26 @@ def test_other_weights_have_embeddings_of_their_own(tiny_examples, tmp_path):
 
 
 def test_a_large_text_is_counted_in_part(tiny_examples, monkeypatch, caplog):
-    """Blocks of records are read until there are enough tokens."""
+    """Blocks of records are read until there are enough tokens, of the phase that has
+    the most."""
     phase = phase_of(tiny_examples)
+    smaller = dataclasses.replace(phase, train_shards=phase.train_shards[:1])
     monkeypatch.setattr(counted_embeddings, "MAX_TOKENS", 1)
     read = []
     blocks = list(phase.batches.texts(phase.train_shards))
     halves = [half for block in blocks for half in np.array_split(block, 2)]
 
-    def texts(*_):
+    def texts(_, shards):
+        assert shards == phase.train_shards
         for half in halves:
             read.append(half)
             yield half
 
     monkeypatch.setattr(record_batches.RecordBatches, "texts", texts)
     with caplog.at_level(logging.INFO):
-        counted_embeddings.begin({}, phase, strategy=tf.distribute.get_strategy())
+        counted_embeddings.begin(
+            {}, [smaller, phase, smaller], strategy=tf.distribute.get_strategy()
+        )
     assert len(read) == 2
     number = np.count_nonzero(halves[0])
     assert caplog.messages[-1].endswith(f"neighbours of {number} tokens")

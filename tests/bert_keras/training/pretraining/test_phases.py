@@ -7,6 +7,7 @@ import re
 import shutil
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -136,9 +137,33 @@ def test_the_share_of_masks_falls_over_all_phases(tiny_examples):
     shares = []
     for phase in read(settings(**plan), [tiny_examples] * 2):
         share = dataclasses.replace(phase, settings=falls).batches.mask_share
-        steps = range(phase.last_step - phase.first_step)
-        shares += [float(share(step)) for step in steps]
+        # The second phase's batches come behind the first one's, of the same examples.
+        shares += [float(share(n)) for n in range(phase.first_step, phase.last_step)]
     assert shares == pytest.approx([0.15 - 0.1 * step / 12 for step in range(12)])
+
+
+def test_a_phase_goes_on_in_examples_of_an_earlier_one(tiny_examples, changed):
+    """Rows, masks and the names of shards; with another batch size, from a batch on."""
+
+    def batches(phase, start_step):
+        data = phase.to_train(start_step=start_step)
+        data = data.take(phase.last_step - start_step)
+        return [batch["input_ids"].numpy() for batch in data]
+
+    [whole] = read(settings(), [tiny_examples])
+    fractions = [{"fraction": f} for f in (0.5, 0.25, 0.25)]
+    directories = [tiny_examples, changed(dupe_factor=7), tiny_examples]
+    first, other, last = read(settings(phases=fractions), directories)
+    assert [phase.first_batch for phase in (first, other, last)] == [0, 0, 6]
+    expected = batches(whole, 0)
+    np.testing.assert_array_equal(batches(first, 0), expected[:6])
+    np.testing.assert_array_equal(batches(last, 9), expected[6:9])
+    np.testing.assert_array_equal(batches(last, 10), expected[7:9])
+    np.testing.assert_array_equal(batches(other, 6), expected[:3])
+    assert last.describe_data(10, 12) == whole.describe_data(7, 9)
+    fractions[-1]["global_batch_size"] = 20
+    *_, last = read(settings(phases=fractions), directories)
+    assert last.first_batch == 3  # 48 rows are read: 60 are left out.
 
 
 def test_batches_that_replicas_cannot_share(tiny_examples):
