@@ -10,16 +10,12 @@ from bert_keras.report import measured_runs
 from bert_keras.tpu import plan
 
 RECIPE, VOCAB_SIZE = "strict_small", 8000
-_SMALL = (
-    *("model.hidden_size=256", "model.num_attention_heads=4"),
-    *("model.intermediate_size=1024", "model.initializer_range=0.035"),
-    *("optimizer.learning_rate=2e-3", "global_batch_size=32"),
+_LARGE = (
+    *("model.hidden_size=384", "model.num_attention_heads=6"),
+    *("model.intermediate_size=1536", "model.initializer_range=0.03"),
+    "optimizer.learning_rate=1.5e-3",
 )
-_KINDS = (
-    (0.7, _SMALL),
-    (4.7, ()),
-    (math.inf, ("optimizer.learning_rate=1.5e-3",)),
-)
+_KINDS = ((0.7, ("global_batch_size=32",)), (3.5, ()), (math.inf, _LARGE))
 """Kinds of runs, as measured: PFLOP below which a kind is chosen, and its settings."""
 _MAX_EPOCHS = 10
 """How often the text may be read, as in measured runs."""
@@ -131,5 +127,6 @@ def lines(choice: Choice) -> Iterator[str]:
         f"to expect of ten million English words: BLiMP "
         f"{choice.expected_minimal_pairs:.0f}, and a masked-LM loss of "
         f"{choice.expected_loss:.2f} with 15 % of the tokens masked, {how}; the run's "
-        f"own evaluations mask {masked:.0f} %, where it is about {own:.1f}"
+        f"last evaluations, of short sentences, mask {masked:.0f} %, where it is about "
+        f"{own:.1f}"
     )
