@@ -214,7 +214,7 @@ LINES = {
     "trust": 955,
     "lab": 3005,
     "export": 1360,
-    "training": 5837,
+    "training": 5838,
     "report": 1690,
     "search": 645,
     "scoring": 655,

@@ -42,8 +42,8 @@ class Phase:
     first_step: int
     last_step: int
     first_batch: int
-    """Batches that earlier phases have read of the same examples: this one goes on
-    behind them, since it would else repeat their order and their masks."""
+    """Batches of the same examples that earlier phases have read. The phase begins
+    behind these batches: from batch 0 it would repeat their order and their masks."""
     batch_size: int
     num_parts: int
     """Parts in which a replica computes its share of a batch."""
@@ -91,6 +91,7 @@ class Phase:
         )
 
     def _batch_after(self, step: int) -> int:
+        """Returns the number of the batch that follows a step of the run."""
         return self.first_batch + step - self.first_step
 
     def to_evaluate(self, *place: int) -> tuple[tf.data.Dataset, int]:
@@ -248,7 +249,7 @@ def read_phases(
                 "one, or make the examples again with this one"
             )
         batch_size = plan.global_batch_size or settings.global_batch_size
-        num_read = sum(
+        num_rows_read = sum(
             (earlier.last_step - earlier.first_step) * earlier.batch_size
             for earlier in phases
             if earlier.manifest_sha256 == manifest_sha256
@@ -264,8 +265,8 @@ def read_phases(
             eval_shards=eval_shards,
             first_step=steps[0],
             last_step=steps[1],
-            # Of another size the batches do not fit exactly: less than one is left out.
-            first_batch=-(-num_read // batch_size),
+            # Rounded up: where batch sizes differ, less than a batch is left out.
+            first_batch=-(-num_rows_read // batch_size),
             batch_size=batch_size,
             num_parts=(
                 plan.gradient_accumulation_steps or settings.gradient_accumulation_steps
