@@ -127,6 +127,5 @@ def lines(choice: Choice) -> Iterator[str]:
         f"to expect of ten million English words: BLiMP "
         f"{choice.expected_minimal_pairs:.0f}, and a masked-LM loss of "
         f"{choice.expected_loss:.2f} with 15 % of the tokens masked, {how}; the run's "
-        f"last evaluations, of short sentences, mask {masked:.0f} %, where it is about "
-        f"{own:.1f}"
+        f"last evaluations mask {masked:.0f} %, where it is about {own:.1f}"
     )

@@ -45,8 +45,8 @@ def test_what_is_printed(capsys):
     assert epochs == "the text is read 6.5 times"
     assert expected == (
         "to expect of ten million English words: BLiMP 69, and a masked-LM loss of "
-        "3.10 with 15 % of the tokens masked, between measured runs; the run's last "
-        "evaluations, of short sentences, mask 30 %, where it is about 3.3"
+        "3.06 with 15 % of the tokens masked, between measured runs; the run's last "
+        "evaluations mask 30 %, where it is about 3.6"
     )
     assert plan == "pre-training, 4 layers of 256: 5.4 million weights"
 
