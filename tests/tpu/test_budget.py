@@ -23,7 +23,10 @@ def test_the_chosen_run_takes_the_budget(hours, capsys):
 
 @pytest.mark.parametrize(
     ("petaflop", "hidden_size", "rate"),
-    [(0.128, 256, 2e-3), (0.375, 256, 2e-3), (2.75, 256, 2e-3), (7.13, 384, 1.5e-3)],
+    [
+        *((0.128, 256, 2e-3), (0.375, 256, 2e-3), (1.98, 256, 2e-3)),
+        *((2.75, 256, 2e-3), (7.13, 384, 1.5e-3)),
+    ],
 )
 def test_a_budget_has_the_settings_of_the_measured_run_nearby(
     petaflop, hidden_size, rate
