@@ -9,16 +9,20 @@ from bert_keras.core.settings import loading, pipelines, pretraining
 from bert_keras.report import measured_runs
 from bert_keras.tpu import plan
 
-RECIPE, VOCAB_SIZE = "strict_small", 8000
+RECIPE, VOCAB_SIZE = "strict_small", 16000
 _LARGE = (
     *("model.hidden_size=384", "model.num_attention_heads=6"),
     *("model.intermediate_size=1536", "model.initializer_range=0.03"),
     "optimizer.learning_rate=1.5e-3",
 )
 _KINDS = ((0.7, ("global_batch_size=32",)), (3.5, ()), (math.inf, _LARGE))
-"""Kinds of runs, as measured: PFLOP below which a kind is chosen, and its settings."""
+"""Kinds of runs, as measured, the last of rows of sentences: PFLOP below which a kind
+is chosen, and its settings."""
 _MAX_EPOCHS = 10
 """How often the text may be read, as in measured runs."""
+_MAX_PETAFLOP = 21
+"""Three times the cost of the largest model of these kinds that was measured, of rows
+of sentences."""
 _LARGER = ("bert_mini", "bert_small", "bert_medium", "bert_base", "bert_large")
 """Recipes for more computing than was measured."""
 
@@ -36,7 +40,8 @@ class Choice:
     expected_minimal_pairs: float | None
     """Right pairs of BLiMP, %; `None`: no measured run was like it."""
     is_measured: bool
-    """Whether runs that cost as much were measured."""
+    """Whether a run that cost as much was measured; if not, the scores are of one that
+    cost less."""
 
 
 def load(settings: Sequence[str]) -> pretraining.PretrainingConfig:
@@ -59,7 +64,7 @@ def choose(hours: float, teraflops: float, *, num_words: float | None) -> Choice
             f"--budget, --teraflops: expected numbers above 0, got {hours:g} and "
             f"{teraflops:g}"
         )
-    if petaflop > measured_runs.MAX_PETAFLOP:
+    if petaflop > _MAX_PETAFLOP:
         # Recipes of the paper's sizes, and their hours.
         recipes = []
         for name in _LARGER:
@@ -70,9 +75,8 @@ def choose(hours: float, teraflops: float, *, num_words: float | None) -> Choice
             recipes.append(f"{name} ({flops / teraflops / 3.6e15:,.0f} hours)")
         raise InputError(
             f"--budget: {petaflop:,.0f} PFLOP are beyond what was measured of small "
-            f"models ({measured_runs.MAX_PETAFLOP:.0f} at most): take a recipe of the "
-            f"paper's sizes, {', '.join(recipes)}; `bert-keras plan --config RECIPE` "
-            "has more"
+            f"models ({_MAX_PETAFLOP} at most): take a recipe of the paper's sizes, "
+            f"{', '.join(recipes)}; `bert-keras plan --config RECIPE` has more"
         )
     _, kind_settings = next(kind for kind in _KINDS if petaflop < kind[0])
     run, made = load(kind_settings), examples()
@@ -120,7 +124,7 @@ def lines(choice: Choice) -> Iterator[str]:
     how = "between measured runs"
     if not choice.is_measured:
         largest = measured_runs.RUNS[-1].petaflop
-        how = f"beyond the measured runs, of {largest} PFLOP at most"
+        how = f"as the largest measured run has, which cost less: {largest} PFLOP"
     own = choice.expected_loss + measured_runs.OWN_EVALUATION
     masked = 100 * examples().masked_lm_prob
     yield (

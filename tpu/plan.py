@@ -26,7 +26,7 @@ _DOCUMENT_BYTES = 2.31
 """Bytes of gzipped documents, for each word (benchmarks/results/disk_and_rate.md)."""
 _TOKENS_PER_WORD = {128: 1.79, 512: 2.11}
 """Tokens of the examples, padding included, for each word and duplicate."""
-PACKED_TOKENS_PER_WORD = 1.45
+PACKED_TOKENS_PER_WORD = 1.38
 """Tokens of packed examples: pieces, [CLS] and [SEP] (benchmarks/results/
 strict_small.md)."""
 _BYTES_PER_TOKEN = {"static": {128: 6.33, 512: 5.11}, "dynamic": {128: 2.31, 512: 1.99}}
