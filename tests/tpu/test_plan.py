@@ -161,7 +161,7 @@ def test_disk_is_what_was_measured(capsys):
             "and leave out --config, --masking, --vocab",
         ),
         ("--budget 1 --teraflops 1 --set global_batch_size=8", "leave out --set"),
-        ("--budget 0.01 --teraflops 0.1", "32 steps of the smallest model"),
+        ("--budget 0.01 --teraflops 0.1", "28 steps of the smallest model"),
         ("--cased", "--cased is for fine-tuning: give --train or --data"),
         ("--budget -1 --teraflops 0.1", "expected numbers above 0, got -1 and 0.1"),
         ("--budget -1 --teraflops -1", "expected numbers above 0, got -1 and -1"),
